@@ -18,7 +18,7 @@ import (
 )
 
 // A child process is one worker or one enqueuer of a contender, so that its CPU
-// and memory can be told from the others'. The parent writes a line, the child
+// and memory can be distinguished from the others'. The parent writes a line, the child
 // answers with a line of JSON:
 //
 //	(start)   → {}        connected, waiting

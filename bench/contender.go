@@ -65,7 +65,7 @@ type spec struct {
 	Profile   string `json:"profile"`  // file for a CPU profile; empty: none
 
 	// Of a worker.
-	Concurrency int           `json:"concurrency"` // handlers at once
+	Concurrency int           `json:"concurrency"` // handlers that execute concurrently
 	Cooldown    time.Duration `json:"cooldown"`    // between fetches, where the contender has one
 	PollOnly    bool          `json:"poll_only"`
 	Poll        time.Duration `json:"poll"`    // between looks
@@ -78,7 +78,7 @@ type spec struct {
 	Workers     int           `json:"workers"` // so many instead of one, each with connections of its own
 
 	// Of an enqueuer.
-	Total   int    `json:"total"` // runs; zero: until told to stop
+	Total   int    `json:"total"` // runs; zero: until it is stopped
 	Batch   int    `json:"batch"` // runs in one call
 	Backlog int    `json:"backlog"`
 	Fast    bool   `json:"fast"`   // the call that answers no ids, where the contender has one

@@ -243,7 +243,7 @@ func untilSettled(ctx context.Context, w *watch, d drain, shared *counters) erro
 			last, since = handled, time.Now()
 		}
 		if time.Since(since) > stall {
-			return fmt.Errorf("%s stands still after %d of %d runs", d.worker.Contender, handled, d.n)
+			return fmt.Errorf("%s made no progress after %d of %d runs", d.worker.Contender, handled, d.n)
 		}
 		select {
 		case <-ctx.Done():

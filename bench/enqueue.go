@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// enqueue measures one enqueuer that stores runs, batch by batch, while nobody
+// enqueue measures one enqueuer that stores runs, batch by batch, while no worker
 // works.
 func (b *bench) enqueue(ctx context.Context, s spec, on engine, warm bool, label string) (sample, error) {
 	w, err := b.place(ctx, s.Contender, on)
@@ -68,7 +68,7 @@ func (s sample) without(keys ...string) sample {
 	return s
 }
 
-// both measures enqueuing and working at once, from an empty database that was
+// both measures enqueuing and working concurrently, from an empty database that was
 // never analyzed, for a time.
 func (b *bench) both(ctx context.Context, work, enqueue spec, on engine, window time.Duration) (sample, error) {
 	w, err := b.place(ctx, work.Contender, on)

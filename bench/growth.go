@@ -242,7 +242,7 @@ func scaleRows(n, few int, quick bool) []row {
 		{name: "growth-lanes", title: fmt.Sprintf("drain %d runs of more and more jobs", n), across: "lanes", sizes: lanes, figures: costing,
 			drawn: []string{"server", "go"}, along: "µs/run",
 			measure: drains(func(size int) drain { return drain{worker: spec{Contender: ours, Lanes: size}, n: n} })},
-		{name: "growth-schedules", title: "materialize more and more schedules that are all due at once", across: "schedules", sizes: planned,
+		{name: "growth-schedules", title: "materialize more and more schedules that are all due at the same time", across: "schedules", sizes: planned,
 			figures: []figure{{key: "each", title: "time", unit: "µs/schedule", less: true}, {key: "server", title: "server CPU", unit: "µs/schedule", less: true},
 				{key: "cycle", title: "all of them", unit: "ms", less: true}, {key: "longest", title: "longest transaction", unit: "ms", less: true}, {key: "look", title: "a look when none is due", unit: "ms", less: true}},
 			drawn: []string{"each", "server"}, along: "µs/schedule", measure: schedules},

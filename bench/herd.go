@@ -102,7 +102,7 @@ func (h herd) measure(ctx context.Context, b *bench, label string) (sample, erro
 			counts = append(counts, n)
 		}
 	}
-	b.keep(plot{name: h.title(), title: fmt.Sprintf("%d workers that began at once, polling each %v", h.workers, h.interval),
+	b.keep(plot{name: h.title(), title: fmt.Sprintf("%d workers that began together, polling each %v", h.workers, h.interval),
 		across: "seconds", along: "questions in 100 ms"}, l)
 	var sum float64
 	for _, n := range counts {
@@ -149,7 +149,7 @@ func herdRows(quick bool) []row {
 		rare := woken
 		rare.rate = 1
 		all = append(all,
-			row{name: polling.title(), long: true, title: fmt.Sprintf("%d idle workers that began at once and poll each 5 s", workers), figures: figures[:2],
+			row{name: polling.title(), long: true, title: fmt.Sprintf("%d idle workers that began together and poll each 5 s", workers), figures: figures[:2],
 				sides: []side{fleet("jitter 20 %", spread), fleet("no jitter", polling)}},
 			row{name: woken.title(), long: true, title: fmt.Sprintf("%d idle workers, notified of every run in turns or all together", workers), figures: figures,
 				sides: []side{fleet("in turns, 20 runs a second", turns), fleet("all, 20 runs a second", woken), fleet("all, 1 run a second", rare)}})

@@ -199,7 +199,7 @@ func lockRows(quick bool) []row {
 func lockRow(name, how string, c contention) row {
 	return row{
 		name: name, long: true,
-		title: fmt.Sprintf("200 in 20 processes%s want one lock of %s for %v, each holding it 1 ms; never two at once", how, c.on, c.window),
+		title: fmt.Sprintf("200 in 20 processes%s want one lock of %s for %v, each holding it 1 ms; never two concurrently", how, c.on, c.window),
 		figures: []figure{
 			{key: "rate", title: "grants", unit: "/s"}, {key: "asked", title: "store asked", unit: "/grant", less: true},
 			{key: "gap", title: "from release to the next grant, p50", unit: "ms", less: true}, {key: "gap99", title: "p99", unit: "ms", less: true},

@@ -21,7 +21,7 @@ func machine() map[string]string {
 	}
 }
 
-// after returns what stands after "key:" in a file.
+// after returns what follows "key:" in a file.
 func after(path, key string) string {
 	text, _ := os.ReadFile(path)
 	for line := range strings.Lines(string(text)) {

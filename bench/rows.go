@@ -37,7 +37,7 @@ func rate(goal float64) figure {
 	return figure{key: "rate", title: "throughput", unit: "/s", ratio: goal}
 }
 
-// thrift is the share told by CPU, which others on the machine disturb less.
+// thrift is the share measured by CPU, which others on the machine disturb less.
 func thrift() figure {
 	return figure{key: "thrift", title: "the same by CPU per run", unit: "%", plain: true}
 }
@@ -136,7 +136,7 @@ func drainRows(n, few int) []row {
 		{name: "drain-default", title: fmt.Sprintf("drain %d runs (River %d), every setting its default", n, few),
 			figures: append([]figure{rate(50)}, costs()...),
 			sides:   []side{draining(spec{Contender: ours}, n), draining(spec{Contender: river}, few), drainingOn(onRedis, spec{Contender: redis}, few, 1)}},
-		{name: "drain-tuned", title: fmt.Sprintf("drain %d runs, 2000 handlers at once, River fetching each 1 ms", n),
+		{name: "drain-tuned", title: fmt.Sprintf("drain %d runs, 2000 concurrent handlers, River fetching each 1 ms", n),
 			figures: append([]figure{rate(4)}, costs()...),
 			sides:   []side{draining(tuned(ours), n), draining(tuned(river), n)}},
 		{name: "drain-1M", title: "drain a million runs, tuned", long: true,
@@ -164,7 +164,7 @@ func disturbedRows(n int) []row {
 		return compared(full, drain{worker: tuned(ours), n: n}).measure(ctx, b, label)
 	}}
 	return []row{
-		{name: "drain-unserved", title: fmt.Sprintf("drain %d runs beside %d of a job nobody serves and %d due in an hour at a higher priority", n, 10*n, 10*n), long: true,
+		{name: "drain-unserved", title: fmt.Sprintf("drain %d runs beside %d of a job that no worker serves and %d due in an hour at a higher priority", n, 10*n, 10*n), long: true,
 			figures: append([]figure{{key: "rate", title: "throughput", unit: "/s"}, {key: "share", title: "of the clean drain", unit: "%", bound: 90}, thrift}, costs()...),
 			sides:   []side{unserved}},
 		{name: "held", title: fmt.Sprintf("drain %d runs while a snapshot is held open (share: of the clean drain)", n*8/5),
@@ -203,7 +203,7 @@ func enqueueRows(n int, window time.Duration) []row {
 			sides: []side{storing(spec{Contender: ours, Batch: 1, Total: n / 20, Unique: true}, onPostgres), storing(spec{Contender: river, Batch: 1, Total: n / 20, Unique: true}, onPostgres)}},
 		{name: "enqueue-tx", title: fmt.Sprintf("enqueue %d runs one by one, each in a transaction of the caller's", n/20), figures: append([]figure{rate(0)}, three[1:]...),
 			sides: []side{storing(spec{Contender: ours, Batch: 1, Total: n / 20, Within: true}, onPostgres), storing(spec{Contender: river, Batch: 1, Total: n / 20, Within: true}, onPostgres)}},
-		{name: "insert-and-work", title: fmt.Sprintf("enqueue and work at once for %v, from an empty database that was never analyzed", window),
+		{name: "insert-and-work", title: fmt.Sprintf("enqueue and work concurrently for %v, from an empty database that was never analyzed", window),
 			figures: append([]figure{rate(4)}, unbounded([]figure{costs()[0], costs()[3]})...), sides: []side{bothOf(ours), bothOf(river)}},
 	}
 }

@@ -16,11 +16,11 @@ import (
 	"github.com/durable-worker/durable-worker/store/backend"
 )
 
-// dueAtOnce is many schedules that all come due at one instant.
-type dueAtOnce struct {
+// duePerStep is many schedules that all come due at one instant.
+type duePerStep struct {
 	on        engine
 	schedules int
-	handlers  int // that one worker executes at once; 0: it does not know the job
+	handlers  int // that one worker executes concurrently; 0: it does not know the job
 }
 
 // materializing is a store that notes how long its materializing takes.
@@ -49,7 +49,7 @@ func (m *materializing) Materialize(
 
 // due measures from the start of a worker until every schedule has its run, and
 // until every run has ended.
-func (b *bench) due(ctx context.Context, d dueAtOnce) (sample, error) {
+func (b *bench) due(ctx context.Context, d duePerStep) (sample, error) {
 	w, err := b.place(ctx, ours, d.on)
 	if err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func overdue(ctx context.Context, w *watch, at time.Time) error {
 
 // until waits until there are as many runs as schedules, and where they are
 // executed, until all have finished.
-func (d dueAtOnce) until(ctx context.Context, w *watch, wanted *atomic.Int64, ended <-chan error) error {
+func (d duePerStep) until(ctx context.Context, w *watch, wanted *atomic.Int64, ended <-chan error) error {
 	for {
 		select {
 		case err := <-ended:
@@ -135,7 +135,7 @@ func (d dueAtOnce) until(ctx context.Context, w *watch, wanted *atomic.Int64, en
 }
 
 // figures tell what was measured.
-func (d dueAtOnce) figures(db *materializing, began time.Time, all time.Duration) sample {
+func (d duePerStep) figures(db *materializing, began time.Time, all time.Duration) sample {
 	found := sample{"made": db.last.Sub(began).Seconds(), "longest": float64(db.longest.Microseconds()) / 1e3}
 	if d.handlers > 0 {
 		found["all"], found["rate"] = all.Seconds(), float64(d.schedules)/all.Seconds()
@@ -143,7 +143,7 @@ func (d dueAtOnce) figures(db *materializing, began time.Time, all time.Duration
 	return found
 }
 
-func (d dueAtOnce) declare(ctx context.Context, db backend.Store, due time.Time) error {
+func (d duePerStep) declare(ctx context.Context, db backend.Store, due time.Time) error {
 	declaration := store.Declaration{Worker: store.WorkerID{Name: "bench", Instance: uuid.New()}}
 	for i := range d.schedules {
 		declaration.Schedules = append(declaration.Schedules, store.Schedule{
@@ -161,7 +161,7 @@ func (d dueAtOnce) declare(ctx context.Context, db backend.Store, due time.Time)
 }
 
 func scheduleRows(n int) []row {
-	due := func(name string, d dueAtOnce) side {
+	due := func(name string, d duePerStep) side {
 		return side{name: name, measure: func(ctx context.Context, b *bench, _ string) (sample, error) { return b.due(ctx, d) }}
 	}
 	return []row{{
@@ -173,8 +173,8 @@ func scheduleRows(n int) []row {
 			{key: "cpu", title: "both", unit: "µs/schedule", less: true}, {key: "wal", title: "WAL", unit: "B/schedule", less: true},
 		},
 		sides: []side{
-			due("nothing executed", dueAtOnce{on: onPostgres, schedules: n}),
-			due("2000 handlers at once", dueAtOnce{on: onPostgres, schedules: n, handlers: 2000}),
+			due("nothing executed", duePerStep{on: onPostgres, schedules: n}),
+			due("2000 concurrent handlers", duePerStep{on: onPostgres, schedules: n, handlers: 2000}),
 		},
 	}}
 }

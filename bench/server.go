@@ -32,7 +32,7 @@ type server struct {
 }
 
 // observerName is the superuser we look with; contenders connect as loadName, so
-// that statements are told apart.
+// that statements can be kept apart.
 const (
 	observerName = "observer"
 	loadName     = "load"

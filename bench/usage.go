@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// tick is the unit of /proc/<pid>/stat; it has been 10 ms on Linux for ever.
+// tick is the unit of /proc/<pid>/stat; it has been 10 ms on Linux forever.
 const tick = 10 * time.Millisecond
 
 // familyCPU is what a process, its living children and its dead ones have used.

@@ -202,7 +202,7 @@ func (w *watch) statements(ctx context.Context) (list []statement, err error) {
 	return list, err
 }
 
-// forget begins the list of statements anew.
+// forget begins the list of statements again.
 func (w *watch) forget(ctx context.Context) error {
 	if w.conn == nil || !w.server.statements {
 		return nil

@@ -7,7 +7,8 @@
 --
 -- Lock order for every writer: unique_keys -> ready, waiting -> beats -> leases -> runs ->
 -- progress -> permits -> turns. A statement that does not own a row locks it with SKIP
--- LOCKED; gates are locked only so by whoever has another lock. Times are the database's.
+-- LOCKED; gates are locked only so by a transaction that has another lock. Times are the
+-- database's.
 
 create schema durable;
 

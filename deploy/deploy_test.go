@@ -242,7 +242,7 @@ func TestKubernetesWaitsForTheDrain(t *testing.T) {
 	job := documents(t, "kubernetes/migrate.yaml")[0]
 	for _, pod := range []any{pod, at(t, job, "spec", "template", "spec")} {
 		require.Equal(t, true, at(t, pod, "securityContext", "runAsNonRoot"))
-		require.Equal(t, nobody, at(t, pod, "securityContext", "runAsUser"))
+		require.Equal(t, unprivileged, at(t, pod, "securityContext", "runAsUser"))
 		require.Equal(t, true, at(t, pod, "containers", 0, "securityContext", "readOnlyRootFilesystem"))
 		require.Equal(t, []any{"ALL"}, at(t, pod, "containers", 0, "securityContext", "capabilities", "drop"))
 		require.Contains(t, at(t, pod, "containers", 0, "env", 0), "valueFrom", "the address holds a password")

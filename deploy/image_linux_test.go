@@ -43,13 +43,13 @@ var built = sync.OnceValues(func() ([]byte, error) {
 	return os.ReadFile(filepath.Join(dir, "durable-worker"))
 })
 
-// image is a root that holds what the image does, owned by somebody else.
+// image is a root that holds what the image does, owned by another user.
 type image struct {
 	root string
 	env  []string
 }
 
-const nobody = 65532
+const unprivileged = 65532
 
 func newImage(t *testing.T, certificates []byte) *image {
 	t.Helper()
@@ -61,7 +61,7 @@ func newImage(t *testing.T, certificates []byte) *image {
 	require.NoError(t, os.WriteFile(filepath.Join(root, "etc/ssl/certs/ca-certificates.crt"), certificates, 0o644))
 	require.NoError(t, os.WriteFile(filepath.Join(root, "durable-worker"), program, 0o755))
 	if os.Getuid() == 0 {
-		require.NoError(t, os.Chown(filepath.Join(root, "data"), nobody, nobody))
+		require.NoError(t, os.Chown(filepath.Join(root, "data"), unprivileged, unprivileged))
 	}
 	require.NoError(t, os.Chmod(root, 0o555)) //nolint:gosec // others must be able to look
 	t.Cleanup(func() { _ = os.Chmod(root, 0o755) })
@@ -71,15 +71,15 @@ func newImage(t *testing.T, certificates []byte) *image {
 	return &image{root: root, env: []string{"DURABLE_DATABASE_URL=sqlite:/data/durable.db", "TMPDIR=/data"}}
 }
 
-// command is the program inside the root, as a user without rights. Whoever is
+// command is the program inside the root, as a user without rights. A user who is
 // not root himself gets a namespace in which he may change the root.
 func (i *image) command(args ...string) *exec.Cmd {
 	command := &exec.Cmd{Path: "/durable-worker", Args: append([]string{"/durable-worker"}, args...), Env: i.env, Dir: "/data"}
-	command.SysProcAttr = &syscall.SysProcAttr{Chroot: i.root, Credential: &syscall.Credential{Uid: nobody, Gid: nobody, NoSetGroups: os.Getuid() != 0}}
+	command.SysProcAttr = &syscall.SysProcAttr{Chroot: i.root, Credential: &syscall.Credential{Uid: unprivileged, Gid: unprivileged, NoSetGroups: os.Getuid() != 0}}
 	if os.Getuid() != 0 {
 		command.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
-		command.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: nobody, HostID: os.Getuid(), Size: 1}}
-		command.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: nobody, HostID: os.Getgid(), Size: 1}}
+		command.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: unprivileged, HostID: os.Getuid(), Size: 1}}
+		command.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: unprivileged, HostID: os.Getgid(), Size: 1}}
 	}
 	return command
 }

@@ -32,7 +32,7 @@ func TestAlias_RunsOfOldNamesAreExecuted(t *testing.T) {
 			return nil
 		})
 		stop := s.begin(w)
-		ids = append(ids, s.enqueue(before.New(letter{To: "send-mail"}))) // of a program that is not yet deployed anew
+		ids = append(ids, s.enqueue(before.New(letter{To: "send-mail"}))) // of a program that is not yet deployed again
 		s.pass(time.Minute)
 		for _, id := range ids {
 			require.Equal(t, durable.Succeeded, s.record(id).State)

@@ -55,8 +55,8 @@ func TestSettle_OneOutcomeThatTheStoreNeverTakesStopsNoOther(t *testing.T) {
 		s.pass(time.Hour)
 		require.Equal(t, durable.Running, s.record(bad.ID).State)
 		require.Zero(t, s.record(bad.ID).CrashCount, "its lease is kept")
-		require.Equal(t, 1, strings.Count(s.log.String(), "level=ERROR"), "it is told once")
-		require.Contains(t, s.log.String(), `msg="the store does not take the outcome of a run: it is set aside and retried at intervals" run=`+bad.ID.String())
+		require.Equal(t, 1, strings.Count(s.log.String(), "level=ERROR"), "it is logged once")
+		require.Contains(t, s.log.String(), `msg="the store does not accept the outcome of a run: it is set aside and retried at intervals" run=`+bad.ID.String())
 		s.store.refuse()
 		s.pass(90 * time.Second)
 		require.Equal(t, durable.Succeeded, s.record(bad.ID).State)
@@ -183,7 +183,7 @@ func TestSettle_TooManySetAsideStopClaimsUntilTheyAreSettled(t *testing.T) {
 	})
 }
 
-func TestSettle_HandlersThatWaitForRoomAreTold(t *testing.T) {
+func TestSettle_HandlersThatWaitForRoomAreLogged(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
 		job := durable.NewJob[letter]("mail")
 		w := s.worker(durable.WorkerConfig{MaxConcurrentRuns: 2})
@@ -280,7 +280,7 @@ func TestSettle_OutcomeOfALostLeaseIsGivenUpInTheEnd(t *testing.T) {
 		s.pass(10 * time.Minute)
 		require.Equal(t, durable.Dead, s.record(bad.ID).State)
 		require.Zero(t, w.Status().Unsettled)
-		require.Contains(t, s.log.String(), "the outcome of a run is given up")
+		require.Contains(t, s.log.String(), "the outcome of a run is discarded")
 		require.NoError(t, stop())
 	})
 }

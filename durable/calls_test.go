@@ -235,11 +235,11 @@ func TestCall_MoreThanThereIsRoomForIsShared(t *testing.T) {
 		c.pass(10 * time.Second)
 		counts, err := c.store.Counts(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, 7, int(counts[durable.Succeeded].N), "whoever takes them, it goes on by itself")
+		require.Equal(t, 7, int(counts[durable.Succeeded].N), "whichever worker takes them, it continues by itself")
 	})
 }
 
-func TestCall_AWatchLooksAgainForAWhile(t *testing.T) {
+func TestCall_AWatchAsksAgainForAWhile(t *testing.T) {
 	playCalls(t, durable.WorkerConfig{}, ready, func(t *testing.T, c *calling) {
 		c.call(store.Due{Runs: 1, Every: 6 * time.Millisecond, For: 50 * time.Millisecond})
 		c.pass(25 * time.Millisecond)

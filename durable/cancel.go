@@ -3,22 +3,47 @@ package durable
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 
 	"github.com/durable-worker/durable-worker/internal/storable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// serveCancelRequests asks the store which runs in hand are to be cancelled when
-// there may be some: after each beat that has renewed a lease, and after each
-// call of expectCancelRequests. It does not delay a beat.
+// serveCancelRequests asks the store which of the worker's runs are to be cancelled, and
+// cancels their contexts. It does so whenever there may be some: after each beat that has
+// renewed a lease, and after each call of expectCancelRequests. It delays no beat. After
+// an error the next beat repeats it.
 func (w *Worker) serveCancelRequests(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-w.cancelRequests:
-			w.fetchCancelRequests(ctx)
+		}
+		held := w.inFlight.held()
+		if len(held) == 0 {
+			continue
+		}
+		bounded, cancel := context.WithTimeout(ctx, w.callTimeout())
+		requests, err := w.store.CancelRequests(bounded, slices.Collect(maps.Keys(held)))
+		cancel()
+		w.observeCall(err)
+		if err != nil {
+			w.warn(ctx, "cancel.poll_failed", "asking for runs to cancel failed, will be retried", err)
+			continue
+		}
+		for _, request := range requests {
+			c := held[request.Claim]
+			if c == nil {
+				continue
+			}
+			for i := range c.runs {
+				if c.runs[i].run.ID == request.Run {
+					c.runs[i].cancelFor(request.Reason)
+				}
+			}
 		}
 	}
 }
@@ -28,38 +53,6 @@ func (w *Worker) expectCancelRequests() {
 	select {
 	case w.cancelRequests <- struct{}{}:
 	default:
-	}
-}
-
-// fetchCancelRequests asks the store which runs in hand are to be cancelled and cancels
-// their contexts. After an error the next beat repeats it.
-func (w *Worker) fetchCancelRequests(ctx context.Context) {
-	held := w.inFlight.held()
-	if len(held) == 0 {
-		return
-	}
-	ids := make([]lease.ClaimID, 0, len(held))
-	for id := range held {
-		ids = append(ids, id)
-	}
-	bounded, cancel := context.WithTimeout(ctx, w.callTimeout())
-	defer cancel()
-	requests, err := w.store.CancelRequests(bounded, ids)
-	w.observeCall(err)
-	if err != nil {
-		w.warn(ctx, "cancel.poll_failed", "asking for runs to cancel failed, will be retried", err)
-		return
-	}
-	for _, request := range requests {
-		c := held[request.Claim]
-		if c == nil {
-			continue
-		}
-		for i := range c.runs {
-			if c.runs[i].run.ID == request.Run {
-				c.runs[i].cancelFor(request.Reason)
-			}
-		}
 	}
 }
 
@@ -73,7 +66,7 @@ func (x *execution) cancelFor(reason string) {
 	if x.begun.Load() {
 		x.cancel(ErrCancelled)
 	}
-	x.logger().Info("run is to be cancelled", "event", "run.cancel_asked", "reason", storable.Clip(reason, 200))
+	x.logger().Info("run cancellation requested", "event", "run.cancel_asked", "reason", storable.Clip(reason, 200))
 }
 
 // outcomeCancelled is the outcome of a handler that returned an error although,
@@ -87,7 +80,7 @@ func outcomeCancelled(err error, reason string) store.Outcome {
 }
 
 // lostOrDraining reports whether the handler's context ended for a reason that
-// hands the run back; the store knows what becomes of it then.
+// hands the run back; the store knows what happens to it then.
 func lostOrDraining(cause error) bool {
 	return errors.Is(cause, lease.ErrLost) || errors.Is(cause, ErrDraining)
 }

@@ -23,17 +23,17 @@ func (s *scene) cancelOne(id durable.RunID) {
 	require.Equal(s.t, store.CancelRequested, changed.Runs[0].Result)
 }
 
-func TestCancel_AHandlerIsToldWithinOneBeat(t *testing.T) {
+func TestCancel_AHandlerIsNotifiedWithinOneBeat(t *testing.T) {
 	for name, options := range map[string][]durable.Option{"without a timeout": nil, "with a timeout": {durable.Timeout(time.Hour)}} {
 		t.Run(name, func(t *testing.T) {
 			play(t, func(t *testing.T, s *scene) {
 				job := durable.NewJob[letter]("mail", options...)
 				w := s.worker(durable.WorkerConfig{})
-				var told atomic.Int64
+				var noticed atomic.Int64
 				var cause atomic.Value
 				durable.Register(w, job, func(ctx context.Context, _ *durable.Run[letter]) error {
 					<-ctx.Done()
-					told.Store(time.Now().UnixNano())
+					noticed.Store(time.Now().UnixNano())
 					cause.Store(context.Cause(ctx))
 					return ctx.Err()
 				})
@@ -43,8 +43,8 @@ func TestCancel_AHandlerIsToldWithinOneBeat(t *testing.T) {
 				s.cancelOne(id)
 				asked := time.Now().UnixNano()
 				s.pass(11 * time.Second) // the beat comes every 10 s
-				require.NotZero(t, told.Load(), "the handler was not told")
-				require.LessOrEqual(t, time.Duration(told.Load()-asked), 10*time.Second)
+				require.NotZero(t, noticed.Load(), "the handler was not cancelled")
+				require.LessOrEqual(t, time.Duration(noticed.Load()-asked), 10*time.Second)
 				require.ErrorIs(t, cause.Load().(error), durable.ErrCancelled)
 				r := s.record(id)
 				require.Equal(t, durable.Cancelled, r.State)
@@ -57,7 +57,7 @@ func TestCancel_AHandlerIsToldWithinOneBeat(t *testing.T) {
 	}
 }
 
-func TestCancel_WhatTheHandlerDecidesStands(t *testing.T) {
+func TestCancel_TheHandlersDecisionCounts(t *testing.T) {
 	for name, test := range map[string]struct {
 		returns func(context.Context) error
 		state   durable.State
@@ -161,7 +161,7 @@ func TestCancel_AnInterruptedRunIsNotHandedBack(t *testing.T) {
 		stop := s.begin(w)
 		id := s.enqueue(job.New(letter{}))
 		s.pass(time.Second)
-		s.cancelOne(id) // the worker is stopped before it is told
+		s.cancelOne(id) // the worker is stopped before it is notified
 		require.NoError(t, stop())
 		require.Equal(t, durable.Cancelled, s.record(id).State)
 	})

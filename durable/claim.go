@@ -60,30 +60,80 @@ type answer = poller.Answer[*execution]
 // ask claims up to n runs. The caller's ctx says when to stop asking; a claim
 // that was sent is waited for all the same, so that no run is leased to a worker
 // that does not know it.
-func (c *claimer) ask(ctx context.Context, n int) (answer, error) {
-	if c.givesUp || c.isLate() {
-		if err := c.handBack(context.WithoutCancel(ctx)); err != nil {
+func (c *claimer) ask(ctx context.Context, n int) (got answer, err error) {
+	defer func() {
+		if err != nil {
 			c.interrupted()
 			c.hurry()
+		}
+	}()
+	if instead, is, err := c.prevented(ctx); is || err != nil {
+		return instead, err
+	}
+	now := c.w.config.Elapsed()
+	n = c.plan.Size(n)
+	woken := c.wakeUps.Take(now)
+	by, read := c.plan.Consider(woken, now)
+	if read {
+		if err := c.readHeads(ctx, now); err != nil {
 			return answer{}, err
 		}
 	}
-	if c.aloneActive.Load() {
-		return answer{Next: -1}, nil // woken when the isolated run is settled
+	ask, alone, wait := c.isolate(now)
+	if !alone && !wait {
+		ask = c.plan.Ask(n, c.roomOf)
 	}
-	if c.pending == nil && c.w.settler.full() {
-		c.interrupted()
-		return answer{Next: -1}, nil // woken when there is room
-	}
-	if c.pending == nil && c.w.config.Process.reserved(c.w) {
+	switch {
+	case c.pending != nil:
+		by = claimplan.ByHeads
+		c.again(ask, alone)
+	case wait:
 		return answer{Next: roomPause}, nil
+	case ask.Empty():
+		c.passWakeUps(woken)
+		return answer{Next: c.plan.Sleep()}, nil
+	case !alone && !c.w.config.Process.enter(c.w):
+		c.passWakeUps(woken)
+		return answer{Next: roomPause}, nil
+	default:
+		c.request(ask, alone)
+		c.pending.Guess = by != claimplan.ByHeads
 	}
-	got, err := c.question(ctx, n)
-	if err != nil {
-		c.interrupted()
-		c.hurry()
+	alone = c.pending.Alone
+	limited := len(c.pending.Admissions) > 0
+	got, err = c.send(ctx)
+	if err == nil {
+		c.answered(alone, len(got.Items))
+	}
+	if err == nil && len(got.Items) == 0 && by == claimplan.ByHeads {
+		c.empty++ // what is due is being claimed by others at this moment
+		return answer{Next: min(5*time.Millisecond<<min(c.empty, 10), c.w.config.PollInterval)}, nil
+	}
+	c.empty = 0
+	if err == nil && (by == claimplan.NamedLanes || by == claimplan.ByHeads && !alone && !limited && c.w.named.Load() && c.w.listens.Load()) {
+		return c.relax(got, n, woken), nil
 	}
 	return got, err
+}
+
+// prevented returns what to answer instead, where something keeps the worker from
+// claiming.
+func (c *claimer) prevented(ctx context.Context) (instead answer, is bool, err error) {
+	if c.givesUp || c.isLate() {
+		if err := c.handBack(context.WithoutCancel(ctx)); err != nil {
+			return answer{}, true, err
+		}
+	}
+	switch {
+	case c.aloneActive.Load():
+		return answer{Next: -1}, true, nil // woken when the isolated run is settled
+	case c.pending == nil && c.w.settler.full():
+		c.interrupted()
+		return answer{Next: -1}, true, nil // woken when there is room
+	case c.pending == nil && c.w.config.Process.reserved(c.w):
+		return answer{Next: roomPause}, true, nil
+	}
+	return answer{}, false, nil
 }
 
 // hurry bounds the pause before the pending claim is retried or handed back, as long
@@ -153,7 +203,7 @@ func (c *claimer) begin(request store.ClaimRequest, runs []store.ClaimedRun) []*
 	c.w.config.Process.started(held, c.w)
 	if held.alone {
 		c.aloneActive.Store(true)
-		held.told = time.AfterFunc(aloneTold, items[0].tellAlone)
+		held.warning = time.AfterFunc(aloneLogged, items[0].tellAlone)
 	}
 	held.ctx, held.hold = c.w.keeper.Hold(c.handlers, lease.Lease{Claim: request.Claim, Asked: c.asked})
 	held.watch = context.AfterFunc(held.ctx, func() { c.w.watchLost(held) })
@@ -184,54 +234,6 @@ func (c *claimer) workOf(id store.LaneID) *laneWork {
 
 // worksMost bounds the lanes that are remembered for executions.
 const worksMost = 1000
-
-// question is ask once nothing keeps the worker from claiming.
-func (c *claimer) question(ctx context.Context, n int) (answer, error) {
-	now := c.w.config.Elapsed()
-	n = c.plan.Size(n)
-	woken := c.wakeUps.Take(now)
-	by, read := c.plan.Consider(woken, now)
-	if read {
-		if err := c.readHeads(ctx, now); err != nil {
-			return answer{}, err
-		}
-	}
-	ask, alone, wait := c.isolate(now)
-	if !alone && !wait {
-		ask = c.plan.Ask(n, c.roomOf)
-	}
-	switch {
-	case c.pending != nil:
-		by = claimplan.ByHeads
-		c.again(ask, alone)
-	case wait:
-		return answer{Next: roomPause}, nil
-	case ask.Empty():
-		c.passWakeUps(woken)
-		return answer{Next: c.plan.Sleep()}, nil
-	case !alone && !c.w.config.Process.enter(c.w):
-		c.passWakeUps(woken)
-		return answer{Next: roomPause}, nil
-	default:
-		c.request(ask, alone)
-		c.pending.Guess = by != claimplan.ByHeads
-	}
-	alone = c.pending.Alone
-	limited := len(c.pending.Admissions) > 0
-	got, err := c.send(ctx)
-	if err == nil {
-		c.answered(alone, len(got.Items))
-	}
-	if err == nil && len(got.Items) == 0 && by == claimplan.ByHeads {
-		c.empty++ // what is due is being claimed by others at this moment
-		return answer{Next: min(5*time.Millisecond<<min(c.empty, 10), c.w.config.PollInterval)}, nil
-	}
-	c.empty = 0
-	if err == nil && (by == claimplan.NamedLanes || by == claimplan.ByHeads && !alone && !limited && c.w.named.Load() && c.w.listens.Load()) {
-		return c.relax(got, n, woken), nil
-	}
-	return got, err
-}
 
 // relax records what a claim of up to n runs has got, by a wake-up that named its
 // lanes or by the heads, where wake-ups will name those in which there is more. When

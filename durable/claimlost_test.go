@@ -83,9 +83,9 @@ func TestClaim_WhoseAnswerTakesTooLongIsHandedBackAndMadeSmaller(t *testing.T) {
 	}
 }
 
-// The answer to a claim is lost, and the worker is told to stop.
+// The answer to a claim is lost, and the worker is asked to stop.
 func TestDrain_HandsBackAClaimWithoutAnAnswer(t *testing.T) {
-	for name, lost := range map[string]int{"at once": 0, "after some tries": 5} {
+	for name, lost := range map[string]int{"immediately": 0, "after some tries": 5} {
 		t.Run(name, func(t *testing.T) {
 			play(t, func(t *testing.T, s *scene) {
 				ctx, cancel := context.WithCancel(t.Context())
@@ -115,7 +115,7 @@ func TestDrain_HandsBackAClaimWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// A worker that is told to stop does not wait for a store that is away for longer
+// A worker that is asked to stop does not wait for a store that is away for longer
 // than for its handlers.
 func TestDrain_LeavesAClaimWithoutAnAnswerWhereTheStoreIsAway(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
@@ -137,7 +137,7 @@ func TestDrain_LeavesAClaimWithoutAnAnswerWhereTheStoreIsAway(t *testing.T) {
 		began := time.Now()
 		require.NoError(t, w.Run(ctx))
 		require.InDelta(t, 3, time.Since(began).Seconds(), 1)
-		require.Contains(t, s.log.String(), "a claim without an answer was left")
+		require.Contains(t, s.log.String(), "a claim whose reply was lost was left")
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 // Client enqueues runs and waits for their results. Its methods may be called
 // concurrently.
 type Client struct {
+	to    Enqueuer // where its runs go: the store, or a store on behalf of a run
 	store Store
 	hook  enqueueHook
 	hub   *await.Hub
@@ -19,7 +20,7 @@ type Client struct {
 // NewClient returns a client of a store. Nothing is started: a client that
 // waits for runs listens to the store while it does.
 func NewClient(store Store) *Client {
-	return &Client{store: store, hub: await.NewHub(store)}
+	return &Client{to: store, store: store, hub: await.NewHub(store)}
 }
 
 const (
@@ -30,26 +31,20 @@ const (
 	enqueueLimit = time.Minute
 )
 
-// Enqueue stores all the runs or none, in one statement for up to thousands,
-// and answers a receipt for each, in order. An attempt whose answer was lost
-// is repeated, a few times within about two seconds; the runs' own ids keep a
-// repeat from storing them twice. When Enqueue returns an error other than
-// ErrInvalid the outcome may be unknown; the caller may call it again with the
-// same runs. A nil error means that the runs are stored durably.
-func (c *Client) Enqueue(ctx context.Context, runs ...NewRun) ([]Receipt, error) {
-	return enqueuePersistently(ctx, c.hook, c.store, runs)
-}
-
-// enqueuePersistently repeats an enqueue whose outcome is unknown, and calls a hook.
-func enqueuePersistently(ctx context.Context, hook enqueueHook, to Enqueuer, runs []NewRun) (receipts []Receipt, err error) {
+// Enqueue stores all the runs or none, in one statement for up to thousands, and returns a
+// receipt for each, in order. An attempt whose reply was lost is repeated, a few times within
+// about two seconds; the runs' own ids keep a repeat from storing them twice. When Enqueue
+// returns an error other than ErrInvalid the outcome may be unknown; the caller may call it
+// again with the same runs. A nil error means that the runs are stored durably.
+func (c *Client) Enqueue(ctx context.Context, runs ...NewRun) (receipts []Receipt, err error) {
 	if len(runs) == 0 {
 		return nil, nil
 	}
-	ctx, runs, ended := observeEnqueue(ctx, hook, runs)
+	ctx, runs, ended := observeEnqueue(ctx, c.hook, runs)
 	defer func() { ended(err) }()
 	for try := 1; ; try++ {
 		within, cancel := context.WithTimeout(ctx, enqueueLimit)
-		receipts, err = to.Enqueue(within, runs...)
+		receipts, err = c.to.Enqueue(within, runs...)
 		cancel()
 		if err == nil || refused(err) || ctx.Err() != nil || try == enqueueTries {
 			return receipts, err

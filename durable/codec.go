@@ -16,8 +16,8 @@ import (
 // enqueued. Both methods are called concurrently, must be quick, and must neither
 // change nor keep data.
 //
-// Not encoded are a run's tags, key, trace, progress note and log lines, and what
-// errors say.
+// A run's tags, metadata, key, trace, progress note, log lines and the text of errors are not
+// encoded.
 type Codec interface {
 	// Encode returns what is stored instead of data, which is JSON. What it
 	// returns must be JSON too, such as an object with the key's name and the
@@ -87,7 +87,7 @@ func seal(c Codec, info CodecInfo, data []byte) ([]byte, error) {
 		return nil, fmt.Errorf("encode %s: %w", info.Part, err)
 	}
 	if _, is := unwrap(text); is {
-		return nil, fmt.Errorf("%s: the codec's form is taken: an object with nothing but the name %s", info.Part, sharedName)
+		return nil, fmt.Errorf("%s: the codec's output must not be an object whose only name is %s", info.Part, sharedName)
 	}
 	if err := store.CheckJSON(text); err != nil {
 		return nil, fmt.Errorf("encoded %s%w", info.Part, err)
@@ -129,17 +129,17 @@ func unwrap(text []byte) ([]byte, bool) {
 // plainArgs stand for the args of a schedule in its hash. They are marked, so a
 // job that is given a codec has its schedules stored again.
 func plainArgs(args any) ([]byte, error) {
-	data, err := json.Marshal(args)
+	encoded, err := json.Marshal(args)
 	if err != nil {
 		return nil, err
 	}
-	return wrap(data), nil
+	return wrap(encoded), nil
 }
 
 // fill decodes JSON into args. What decoding says may quote the JSON, which is
 // not to be stored in the clear when a codec keeps it from that.
-func fill[A any](c Codec, data []byte, args *A) error {
-	err := json.Unmarshal(data, args)
+func fill[A any](c Codec, encoded []byte, args *A) error {
+	err := json.Unmarshal(encoded, args)
 	var mismatch *json.UnmarshalTypeError
 	switch {
 	case err == nil:
@@ -157,11 +157,11 @@ func fill[A any](c Codec, data []byte, args *A) error {
 // refuses a run of another job with ErrInvalid.
 func (j Job[A]) ArgsOf(record Record) (A, error) {
 	var args A
-	data, err := j.open(record, ArgsPart, record.Args)
+	encoded, err := j.open(record, ArgsPart, record.Args)
 	if err != nil {
 		return args, err
 	}
-	return args, fill(j.policy.codec, data, &args)
+	return args, fill(j.policy.codec, encoded, &args)
 }
 
 // ResultOf returns the result of a run of this job as JSON, decoded by the
@@ -192,8 +192,8 @@ func (x *execution) unseal(part CodecPart, text []byte) ([]byte, error) {
 	return unseal(x.codec, CodecInfo{Job: x.job, Part: part, Run: x.run.ID}, text)
 }
 
-// Returning ties the type of a job's results to the job, so that the code that reads
-// them cannot take another:
+// Returning ties the type of a job's results to the job, so that the code that reads them
+// cannot use another type:
 //
 //	var Resize = durable.Returning[Size](durable.NewJob[ResizeArgs]("resize"))
 //

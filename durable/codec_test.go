@@ -72,7 +72,7 @@ func newSealing() *sealing {
 	return c
 }
 
-func TestCodec_GoesThroughEveryDoor(t *testing.T) {
+func TestCodec_AppliesToEveryEnqueuer(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
 		job := durable.NewJob[letter]("mail", durable.WithCodec(newSealing()), durable.Alias("post"))
 		before := durable.NewJob[letter]("post", durable.WithCodec(newSealing()))
@@ -131,7 +131,7 @@ func TestCodec_RepeatedDeclarationLeavesAScheduleAlone(t *testing.T) {
 		codec := durable.WithCodec(newSealing()) // no two of its encodings are alike
 		first, again := declare(codec), declare(codec)
 		require.Contains(t, string(plain.Args), "ann")
-		require.NotContains(t, string(first.Args), "ann", "a job that is given a codec has its schedules stored anew")
+		require.NotContains(t, string(first.Args), "ann", "a job that is given a codec has its schedules stored again")
 		require.Equal(t, first.Generation, again.Generation)
 		require.Equal(t, first.Args, again.Args)
 	})
@@ -226,7 +226,7 @@ func TestCodec_LostKeyThatComesBack(t *testing.T) {
 	})
 }
 
-// oddCodec encodes into what it is told to, or panics.
+// oddCodec encodes into what the test says, or panics.
 type oddCodec struct{ text string }
 
 func (c oddCodec) Encode(durable.CodecInfo, []byte) ([]byte, error) {
@@ -246,7 +246,7 @@ func TestCodec_WhatCannotBeStoredIsRefused(t *testing.T) {
 			"\"\\u0000\"": "encoded args: holds the character NUL",
 			"\"" + strings.Repeat("x", store.MaxArgsSize) + "\"": "encoded args: 262146 bytes",
 			"fail":                         "encode args: boom",
-			`{"durable:shared": 1}`:        "the codec's form is taken",
+			`{"durable:shared": 1}`:        "the codec's output must not be an object",
 			strings.Repeat("[", 200) + "1": "nested deeper",
 		} {
 			job := durable.NewJob[letter]("mail", durable.WithCodec(oddCodec{text}))

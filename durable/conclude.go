@@ -70,8 +70,8 @@ func (s *settler) conclude(ctx context.Context, claims []*claim, settlements []s
 func (s *settler) over(c *claim) {
 	c.watch()
 	c.lost.Load().stop()
-	if c.told != nil {
-		c.told.Stop()
+	if c.warning != nil {
+		c.warning.Stop()
 	}
 	c.hold.Release()
 	s.w.inFlight.remove(c)

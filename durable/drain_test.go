@@ -39,7 +39,7 @@ func TestDrain_HandlersFinish(t *testing.T) {
 	})
 }
 
-func TestDrain_InterruptedRunIsHandedBackAtOnce(t *testing.T) {
+func TestDrain_InterruptedRunIsHandedBackImmediately(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
 		job := durable.NewJob[letter]("mail")
 		w := s.worker(durable.WorkerConfig{DrainTimeout: 2 * time.Second})
@@ -62,7 +62,7 @@ func TestDrain_InterruptedRunIsHandedBackAtOnce(t *testing.T) {
 	})
 }
 
-func TestDrain_HurryCancelsAtOnce(t *testing.T) {
+func TestDrain_StopNowCancelsImmediately(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
 		job := durable.NewJob[letter]("mail")
 		w := s.worker(durable.WorkerConfig{DrainTimeout: time.Hour})
@@ -78,7 +78,7 @@ func TestDrain_HurryCancelsAtOnce(t *testing.T) {
 	})
 }
 
-func TestDrain_StuckHandlerKeepsItsLease(t *testing.T) {
+func TestDrain_StuckHandlerRetainsItsLease(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
 		job := durable.NewJob[letter]("mail")
 		w := s.worker(durable.WorkerConfig{DrainTimeout: time.Second, CancelGrace: 3 * time.Second})

@@ -64,14 +64,14 @@ func ExamplePermanent() {
 	durable.Register(w, greet, func(_ context.Context, run *durable.Run[greeting]) error {
 		defer cancel()
 		if run.Args.Name == "" {
-			return durable.Permanent(errors.New("nobody to greet")) // no retry can help
+			return durable.Permanent(errors.New("no one to greet")) // no retry can help
 		}
 		return nil
 	})
 	_ = w.Run(ctx)
 	record, _ := store.Run(context.Background(), receipt.ID)
 	fmt.Println(record.State, *record.Error)
-	// Output: dead nobody to greet
+	// Output: dead no one to greet
 }
 
 func ExampleAddSchedule() {

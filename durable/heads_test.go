@@ -38,7 +38,7 @@ func (s *dearHeads) Heads(ctx context.Context, serves store.Serves) ([]store.Hea
 	return heads, err
 }
 
-func TestHeads_AreSeldomReadBelowTheMarksWhereThatIsDear(t *testing.T) {
+func TestHeads_AreSeldomReadBelowTheMarksWhereThatIsExpensive(t *testing.T) {
 	for _, takes := range []time.Duration{1800 * time.Millisecond, time.Minute} { // the second: never answered
 		t.Run(takes.String(), func(t *testing.T) {
 			play(t, func(t *testing.T, s *scene) {

@@ -353,7 +353,7 @@ func TestHooks_RunFailedMayTakeItsTime(t *testing.T) {
 		}
 		s.pass(20 * time.Second)
 		require.Len(t, book.failures(), 1+1000)
-		require.True(t, strings.Contains(s.log.String(), `too many wait for it" event=hook.failures_dropped dropped=200`), "what is dropped is logged") //nolint:testifylint // the log is long
+		require.True(t, strings.Contains(s.log.String(), `too many are waiting for it" event=hook.failures_dropped dropped=200`), "what is dropped is logged") //nolint:testifylint // the log is long
 		last := s.enqueue(job.New(letter{}))
 		s.pass(time.Millisecond)
 		require.NoError(t, stop())

@@ -116,7 +116,7 @@ func TestHostile_BatchThatCannotBeWrittenIsSplit(t *testing.T) {
 	})
 }
 
-func TestHostile_DeferredSettleKeepsItsLeaseAndComesAgain(t *testing.T) {
+func TestHostile_DeferredSettleRetainsItsLeaseAndIsRetried(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
 		job := durable.NewJob[letter]("mail")
 		s.store.defers = 300 // more than a minute of them

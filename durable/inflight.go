@@ -21,7 +21,7 @@ type claim struct {
 	ctx     context.Context // ends with lease.ErrLost, or at the end of a drain with ErrDraining
 	hold    *heartbeat.Hold
 	watch   func() bool              // stops watching for the loss
-	told    *time.Timer              // of an isolated run that continues for long; nil: not alone
+	warning *time.Timer              // of an isolated run that continues for long; nil: not alone
 	lost    atomic.Pointer[standing] // since the loss, until its handlers have to have returned
 	runs    []execution
 

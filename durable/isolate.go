@@ -39,7 +39,7 @@ type isolation struct {
 	patience time.Duration // how long it may take to make room; zero: roomLeast
 	rest     time.Duration // other work goes first until this instant
 	delay    time.Duration // how long a run must have been due; negative: to be drawn
-	told     bool          // it was logged that stuck handlers keep this process from isolated runs
+	logged   bool          // it was logged that stuck handlers keep this process from isolated runs
 }
 
 const (
@@ -52,15 +52,15 @@ const (
 // roomPause is how long a worker waits before it checks again whether there is room.
 const roomPause = 20 * time.Millisecond
 
-// aloneTold is how long an isolated run may keep its worker from other work
+// aloneLogged is how long an isolated run may keep its worker from other work
 // without a word.
-const aloneTold = time.Minute
+const aloneLogged = time.Minute
 
 // tellAlone warns, once, of an isolated run that takes long.
 func (x *execution) tellAlone() {
 	if !x.returned.Load() && x.resolution.Load() == unresolved {
 		x.logger().Warn("isolated run still running; this worker executes nothing else until it finishes. If it hangs, cancel it or set a Timeout on its job", "event", "isolation.long",
-			"for", aloneTold.String())
+			"for", aloneLogged.String())
 	}
 }
 
@@ -73,7 +73,7 @@ func (c *claimer) isolate(now time.Duration) (ask claimplan.Ask, alone, wait boo
 	process := c.w.config.Process
 	if len(c.plan.Isolated()) == 0 {
 		c.makeWay(now, 1)
-		c.patience, c.missed, c.told = 0, 0, false
+		c.patience, c.missed, c.logged = 0, 0, false
 		return ask, false, false
 	}
 	if !c.making && !c.mayMakeRoom(now) {
@@ -180,9 +180,9 @@ func (c *claimer) blame(while time.Duration) {
 
 // tellStuck warns, once, that this process takes no isolated run.
 func (c *claimer) tellStuck() {
-	if !c.told {
-		c.told = true
-		c.w.config.Logger.Warn("isolated run waiting; this process does not take it: a handler that was given up has not returned and might crash the process. Restart it", "event", "isolation.blocked",
+	if !c.logged {
+		c.logged = true
+		c.w.config.Logger.Warn("isolated run waiting; this process does not take it: an abandoned handler has not returned and might crash the process. Restart the process", "event", "isolation.blocked",
 			"isolated", c.plan.Isolated()[0].Job)
 	}
 }

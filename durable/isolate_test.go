@@ -170,7 +170,7 @@ func TestIsolation_WhatKeepsAWorkerIsNamedOnce(t *testing.T) {
 	})
 }
 
-func TestIsolation_ASuspectThatGoesOnIsTold(t *testing.T) {
+func TestIsolation_ASuspectThatContinuesIsLogged(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
 		job := durable.NewJob[letter]("mail")
 		id := s.enqueue(job.New(letter{To: "suspect"}))

@@ -17,7 +17,7 @@ import (
 //
 //	var Welcome = durable.NewJob[WelcomeArgs]("welcome", durable.MaxAttempts(5))
 //
-// The zero value is not usable; NewJob makes one. A Job never changes, and its
+// The zero value is not usable; call NewJob. A Job never changes, and its
 // methods may be called from many goroutines.
 type Job[A any] struct {
 	name   string
@@ -25,8 +25,8 @@ type Job[A any] struct {
 	fault  error
 }
 
-// NewJob names a kind of work. Nothing needs checking here: what is wrong with
-// the name or the options is reported by the first Enqueue and by Worker.Run.
+// NewJob names a kind of work. You need not check anything here: the first Enqueue and
+// Worker.Run report what is wrong with the name or the options.
 func NewJob[A any](name string, options ...Option) Job[A] {
 	p, faults := defaultPolicy().with(onlyJob, options)
 	faults = append(faults, store.CheckName("job", name))
@@ -52,7 +52,7 @@ func (j Job[A]) New(args A, options ...Option) NewRun {
 	return run
 }
 
-// make makes a run for a place, and returns the policy that it came from.
+// make creates a run, or that of a schedule, and returns the policy that it came from.
 func (j Job[A]) make(place scope, args A, options []Option) (NewRun, policy) {
 	p, faults := j.policy.with(place, options)
 	run := p.newRun(j.name, nil)
@@ -60,18 +60,18 @@ func (j Job[A]) make(place scope, args A, options []Option) (NewRun, policy) {
 	if place == onlySchedule || p.key.Policy != store.KeyUnique {
 		info.Run = RunID{} // they may become those of another run
 	}
-	body, err := json.Marshal(args)
+	encoded, err := json.Marshal(args)
 	if err != nil {
 		err = fmt.Errorf("args: %w", err)
 	} else if j.fault == nil {
 		if p.codec == nil {
-			run.SetEncodedArgs(body)
+			run.SetEncodedArgs(encoded)
 		} else {
-			run.Args, err = seal(p.codec, info, body)
+			run.Args, err = seal(p.codec, info, encoded)
 		}
 	}
 	if err == nil && j.fault == nil {
-		run.Limits, err = p.limits.of(args, body)
+		run.Limits, err = p.limits.of(args, encoded)
 	}
 	if err != nil {
 		faults = append(faults, err)
@@ -88,7 +88,8 @@ func (j Job[A]) make(place scope, args A, options []Option) (NewRun, policy) {
 // Enqueue stores one run of the job through a Client, a store, or a store
 // bound to a transaction.
 func (j Job[A]) Enqueue(ctx context.Context, to Enqueuer, args A, options ...Option) (Receipt, error) {
-	receipts, err := to.Enqueue(ctx, j.New(args, options...))
+	run, _ := j.make(onlyRun, args, options)
+	receipts, err := to.Enqueue(ctx, run)
 	if err != nil {
 		return Receipt{}, err
 	}
@@ -104,8 +105,8 @@ func (j Job[A]) Info() JobInfo {
 	}
 }
 
-// RunOf makes a run of a declared job from JSON args, for code that enqueues
-// without the job's own code.
+// RunOf creates a run of a declared job from JSON args, for programs that enqueue without the
+// job's code.
 func RunOf(job JobInfo, args []byte, options ...Option) NewRun {
 	p, faults := policyOf(job).with(onlyRun, options)
 	run := p.newRun(job.Name, args)

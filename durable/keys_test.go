@@ -37,7 +37,7 @@ func ExampleDebounce() {
 	ctx := context.Background()
 	store := memory.New(memory.Config{})
 	client := durable.NewClient(store)
-	for _, name := range []string{"a", "ab", "abc"} { // as somebody types
+	for _, name := range []string{"a", "ab", "abc"} { // as a person types
 		_, _ = greet.Enqueue(ctx, client, greeting{Name: name}, durable.Debounce("search", time.Second, 10*time.Second))
 	}
 	page, _ := store.Runs(ctx, durable.Filter{})

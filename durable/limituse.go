@@ -71,7 +71,7 @@ func (all limitUses) faults(args reflect.Type) (faults []error) {
 }
 
 // of are the limits of a run with these args, as a value and as JSON.
-func (all limitUses) of(args any, body []byte) ([]store.LimitUse, error) {
+func (all limitUses) of(args any, encoded []byte) ([]store.LimitUse, error) {
 	if len(all) == 0 {
 		return nil, nil
 	}
@@ -89,7 +89,7 @@ func (all limitUses) of(args any, body []byte) ([]store.LimitUse, error) {
 				faults = append(faults, fmt.Errorf("limit %q: the key of these args is empty", u.Limit))
 			}
 		case u.template != "":
-			key, err := keyByTemplate(u.template, body)
+			key, err := keyByTemplate(u.template, encoded)
 			if err != nil {
 				faults = append(faults, fmt.Errorf("limit %q: %w", u.Limit, err))
 			}
@@ -99,12 +99,12 @@ func (all limitUses) of(args any, body []byte) ([]store.LimitUse, error) {
 	return uses, errors.Join(faults...)
 }
 
-func keyByTemplate(template string, body []byte) (string, error) {
+func keyByTemplate(template string, encoded []byte) (string, error) {
 	t, err := admit.ParseTemplate(template)
 	if err != nil {
 		return "", err
 	}
-	return t.Key(body)
+	return t.Key(encoded)
 }
 
 // declared are the limits of a job's runs as a worker declares them.

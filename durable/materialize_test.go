@@ -26,7 +26,7 @@ func (s *evaluationsStore) Materialize(
 	return s.Store.Materialize(ctx, limit, decide)
 }
 
-func TestSchedule_IdleWorkerLooksSeldomAndHearsOfChanges(t *testing.T) {
+func TestSchedule_IdleWorkerEvaluatesSeldomAndIsNotifiedOfChanges(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
 		counted := &evaluationsStore{Store: s.store.Store}
 		s.store.Store = counted
@@ -56,7 +56,7 @@ func TestSchedule_IdleWorkerLooksSeldomAndHearsOfChanges(t *testing.T) {
 	})
 }
 
-func TestSchedule_WorkerThatHearsNothingLooksAtEveryPoll(t *testing.T) {
+func TestSchedule_WithoutNotificationsAWorkerEvaluatesAtEveryPoll(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
 		counted := &evaluationsStore{Store: s.store.Store}
 		s.store.Store = counted
@@ -83,7 +83,7 @@ type crowdedStore struct {
 type crowd struct {
 	left       int  // schedules that are due
 	at, most   int  // callers that evaluate, and the most there were
-	busy       int  // callers that were told so
+	busy       int  // callers that were turned away
 	yields     bool // the next caller comes too late, where one evaluates
 	afterwards int  // calls that found nothing due
 }
@@ -147,7 +147,7 @@ func TestSchedule_TwoEvaluateWhileMoreAreDueThanOneTransactionTakes(t *testing.T
 
 // Where one evaluates at a time, the loop goes on as soon as its second has
 // ended: what is due next is not left to the next poll.
-func TestSchedule_NobodyIsLateForASecondEvaluator(t *testing.T) {
+func TestSchedule_NoneIsLateForASecondEvaluator(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
 		crowded := &crowdedStore{Store: s.store.Store, one: true, crowd: crowd{left: 5_000}, next: time.Second}
 		s.store.Store = crowded

@@ -159,7 +159,7 @@ var (
 	errWait  = errors.New("the handler waits for its context")
 )
 
-func TestMiddleware_IsToldThatArgsCannotBeDecoded(t *testing.T) {
+func TestMiddleware_SeesThatArgsCannotBeDecoded(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
 		var got error
 		w := s.worker(durable.WorkerConfig{Middleware: []durable.Middleware{

@@ -35,7 +35,7 @@ func TestMisuse_WhatIsRegisteredLateIsRefused(t *testing.T) {
 		<-done
 		id := s.enqueue(late.New(letter{}))
 		s.pass(2 * store.DeclareEvery)
-		require.Equal(t, durable.Pending, s.record(id).State, "nobody has the handler")
+		require.Equal(t, durable.Pending, s.record(id).State, "no one has the handler")
 		jobs, err := s.store.Jobs(t.Context())
 		require.NoError(t, err)
 		require.Len(t, jobs, 1)

@@ -17,7 +17,7 @@ import (
 // An outage of writes alone answers every read. Two workers live through one
 // that is longer than their leases, with twenty runs whose handlers have
 // succeeded; a third has been idle all the time, and never had a write to fail.
-func TestAnOutageOfWritesCostsNobodyACrash(t *testing.T) {
+func TestAnOutageOfWritesCostsNoRunACrash(t *testing.T) {
 	for _, length := range []time.Duration{25 * time.Second, 31 * time.Second, 35 * time.Second, time.Minute, time.Hour} {
 		for _, poll := range []time.Duration{100 * time.Millisecond, 5 * time.Second} {
 			t.Run(fmt.Sprintf("of %v, poll %v", length, poll), func(t *testing.T) {
@@ -66,7 +66,7 @@ func outageOfWrites(t *testing.T, s *scene, length, poll time.Duration) {
 	}
 }
 
-// holds makes somebody claim a run directly, who does not renew it.
+// holds claims a run directly, for a worker that does not renew it.
 func (s *scene) holds(t *testing.T, id durable.RunID) (settle func() store.Verdict) {
 	t.Helper()
 	living := store.WorkerID{Name: "living", Instance: uuid.New()}
@@ -189,12 +189,12 @@ func TestWhatIsPassedOverIsListed(t *testing.T) {
 		require.Equal(t, 1, listed[0].Tries)
 		require.Contains(t, s.log.String(), "name=r1")
 		s.pass(3 * time.Minute)
-		require.Empty(t, w.Status().SetAside, "it has not been heard of again")
+		require.Empty(t, w.Status().SetAside, "it has not been seen again")
 		require.NoError(t, stop())
 	})
 }
 
-// A schedule of which a declaration in a row has failed is nobody's orphan.
+// A schedule of which a declaration in a row has failed is no one's orphan.
 func TestADeclarationThatFailsIsRepeatedSoon(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
 		job := durable.NewJob[letter]("mail")
@@ -237,7 +237,7 @@ func (s *scene) declaredAt(t *testing.T) time.Time {
 	return *list[0].DeclaredAt
 }
 
-// holdsAll makes somebody claim runs together, who does not renew them.
+// holdsAll claims runs together, for a worker that does not renew them.
 func (s *scene) holdsAll(t *testing.T, n int) {
 	t.Helper()
 	heads, err := s.store.Store.Heads(t.Context(), store.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail"}})

@@ -98,7 +98,7 @@ func TestIsolation_NotBesideAHandlerThatWasGivenUp(t *testing.T) {
 		require.Error(t, stopOther(), "its handler was abandoned")
 		s.pass(time.Minute)
 		require.Equal(t, durable.Pending, s.record(id).State, "a worker that has ended leaves its handler to the process")
-		require.Equal(t, 1, strings.Count(s.log.String(), "a handler that was given up has not returned"))
+		require.Equal(t, 1, strings.Count(s.log.String(), "an abandoned handler has not returned"))
 		close(release)
 		s.pass(20 * time.Second)
 		require.Equal(t, durable.Succeeded, s.record(id).State)
@@ -234,7 +234,7 @@ func TestIsolation_OtherWorkKeepsHalfOfTheTime(t *testing.T) {
 	})
 }
 
-// heldLine is a store in which somebody's transaction holds the isolated runs of a
+// heldLine is a store in which another transaction holds the isolated runs of a
 // lane.
 type heldLine struct {
 	durable.Store

@@ -68,7 +68,7 @@ func TestProgress(t *testing.T) {
 					<-time.After(10 * time.Millisecond)
 				}
 				<-time.After(time.Minute)
-				require.Equal(t, 0.999, s.record(run.ID).Progress.Fraction, "nobody called any more")
+				require.Equal(t, 0.999, s.record(run.ID).Progress.Fraction, "no one called any more")
 				return run.Progress(ctx, 1, strings.Repeat("é", 2000)+"\x00\xff")
 			})
 			require.InDelta(t, 12, len(db.reports), 1)

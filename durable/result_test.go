@@ -70,7 +70,7 @@ func (s *scene) awaiting() (*listening, *durable.Client) {
 }
 
 func TestResult(t *testing.T) {
-	t.Run("the result comes when the run has ended, and at once when it had", func(t *testing.T) {
+	t.Run("the result comes when the run has ended, and immediately when it had", func(t *testing.T) {
 		play(t, func(t *testing.T, s *scene) {
 			store, client := s.awaiting()
 			w := s.worker(durable.WorkerConfig{})
@@ -85,7 +85,7 @@ func TestResult(t *testing.T) {
 			total, err = durable.Result[int](t.Context(), client, id)
 			require.NoError(t, err)
 			require.Equal(t, 6, total)
-			require.Zero(t, store.listeners.Load(), "nobody waits, nobody listens")
+			require.Zero(t, store.listeners.Load(), "no one waits, no one listens")
 		})
 	})
 	t.Run("every end has its answer", func(t *testing.T) {

@@ -39,7 +39,7 @@ func TestNextChunk(t *testing.T) {
 		{"no more than five hundred", 500, time.Millisecond, 500},
 		{"what took its time stays", 350, materializeFor, 350},
 		{"what took too long shrinks", 450, materializeFor * 3 / 2, 300},
-		{"and by no more than half at once", 500, time.Minute, 250},
+		{"and by no more than half in one step", 500, time.Minute, 250},
 		{"no fewer than fifty", 60, time.Minute, 50},
 	} {
 		t.Run(one.name, func(t *testing.T) { require.Equal(t, one.want, nextChunk(one.chunk, one.took)) })

@@ -174,7 +174,7 @@ func TestSchedule_RollingDeployBackAndForth(t *testing.T) {
 		s.pass(3 * time.Hour)
 		require.Equal(t, durable.Every(10*time.Minute), record("changed").Rule, "the program that was started last counts")
 		require.False(t, record("removed").Paused, "it is declared again")
-		require.Equal(t, durable.Every(7*time.Hour), record("edited").Rule, "what an operator edited stands")
+		require.Equal(t, durable.Every(7*time.Hour), record("edited").Rule, "what an operator edited stays")
 		require.True(t, record("edited").Edited)
 		require.NoError(t, stopOld())
 	})
@@ -268,7 +268,7 @@ func TestSchedule_WorkersComeAndGo(t *testing.T) {
 	})
 }
 
-func TestSchedule_AtOnceCapsOverAllHosts(t *testing.T) {
+func TestSchedule_MaxUnfinishedCapsOverAllHosts(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
 		job := durable.NewJob[letter]("timer")
 		var executing, most, fired atomic.Int32

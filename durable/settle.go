@@ -23,7 +23,7 @@ type settler struct {
 	bytes   int  // of the waiting outcomes
 	awaited bool // one of them is the last of a limited claim, for whose places others wait
 	room    sync.Cond
-	told    bool // it was logged that handlers wait for room
+	logged  bool // it was logged that handlers wait for room
 	lifted  bool // the worker drains: no handler waits for room any more
 	closed  bool
 	signal  chan struct{}
@@ -119,9 +119,9 @@ func (s *settler) crowded() bool {
 
 // tellCrowded says, once each time, that handlers wait for room. s.mu is held.
 func (s *settler) tellCrowded() {
-	if !s.told {
-		s.told = true
-		s.w.config.Logger.Error("outcomes wait to be written, and the slots of their handlers stay taken until the store takes them", "event", "worker.outcomes_wait",
+	if !s.logged {
+		s.logged = true
+		s.w.config.Logger.Error("outcomes wait to be written, and the slots of their handlers stay taken until the store accepts them", "event", "worker.outcomes_wait",
 			"outcomes", len(s.waiting), "bytes", s.bytes)
 	}
 }
@@ -222,7 +222,7 @@ func (s *settler) take() (batch []ended, closed bool) {
 	s.waiting = append(make([]ended, 0, max(len(s.waiting)-n, min(2*n, settleBatch))), s.waiting[n:]...)
 	s.bytes -= bytes
 	s.awaited = false
-	if s.told = s.told && len(s.waiting) > s.limit/2; n > 0 {
+	if s.logged = s.logged && len(s.waiting) > s.limit/2; n > 0 {
 		s.room.Broadcast()
 	}
 	return batch, s.closed

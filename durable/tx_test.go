@@ -90,7 +90,7 @@ func TestCompleteIn_KeepsWhatWasSaidBeforeIt(t *testing.T) {
 		require.NotContains(t, s.log.String(), "is not stored")
 		late := s.enqueue(job.New(letter{To: "late"}))
 		s.pass(time.Second)
-		require.Contains(t, s.log.String(), "the result that was set after CompleteIn is not stored")
+		require.Contains(t, s.log.String(), "the result set after CompleteIn is not stored")
 		for _, r := range []durable.Record{s.record(id), s.record(late)} {
 			require.Equal(t, `"again"`, string(r.Result))
 			require.Len(t, r.Attempts, 1)
@@ -108,7 +108,7 @@ func TestCompleteIn_KeepsWhatWasSaidBeforeIt(t *testing.T) {
 func TestCompleteIn_IsASuccessToHooks(t *testing.T) {
 	for name, story := range map[string]struct {
 		commit  bool
-		told    string
+		noticed string
 		settled observe.RunVerdict
 	}{
 		"committed":   {true, "executed mail: success ", observe.RunVerdict{Outcome: store.Success, Verdict: store.AlreadyApplied}},
@@ -136,7 +136,7 @@ func TestCompleteIn_IsASuccessToHooks(t *testing.T) {
 				require.NoError(t, err)
 				require.Less(t, time.Since(began), 1100*time.Millisecond, "woken")
 				require.NoError(t, stop())
-				require.Contains(t, book.text(), story.told)
+				require.Contains(t, book.text(), story.noticed)
 				require.Len(t, book.settled, 1)
 				require.Equal(t, story.settled.Outcome, book.settled[0].Outcome)
 				require.Equal(t, story.settled.Verdict, book.settled[0].Verdict)
@@ -164,7 +164,7 @@ func TestRun_EnqueuesUnderItsClaim(t *testing.T) {
 			s.store.cutBefore("Renew", -1)
 			<-ctx.Done()
 			require.ErrorIs(t, context.Cause(ctx), lease.ErrLost)
-			time.Sleep(time.Minute) //nolint:forbidigo // virtual time: until somebody has reclaimed the run
+			time.Sleep(time.Minute) //nolint:forbidigo // virtual time: until the other worker has reclaimed the run
 			_, err = s.store.Reclaim(context.WithoutCancel(ctx), store.ReclaimRequest{MaxCrashes: 4, Limit: 10})
 			require.NoError(t, err)
 			_, late = child.Enqueue(context.WithoutCancel(ctx), run, letter{To: "adam"})

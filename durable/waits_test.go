@@ -34,15 +34,15 @@ func (g *gaps) handle(takes time.Duration) func(context.Context, *durable.Run[le
 	}
 }
 
-// Behind a run that ends, the next of a schedule begins at once where its end is
-// heard of, and at the next timed look where it is not.
+// Behind a run that ends, the next of a schedule begins immediately where its end is
+// notified, and at the next timed evaluation where it is not.
 func TestSchedule_WaitEndsWithTheRun(t *testing.T) {
 	for _, one := range []struct {
 		name           string
 		deaf           bool
 		least, longest time.Duration // of the longest gap
 	}{
-		{"the end of the run is heard of", false, 0, 50 * time.Millisecond},
+		{"the end of the run is notified", false, 0, 50 * time.Millisecond},
 		{"nothing is heard, timed looks find it", true, 300 * time.Millisecond, 1300 * time.Millisecond},
 	} {
 		t.Run(one.name, func(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-func TestWorker_SuccessIsToldWithResult(t *testing.T) {
+func TestWorker_SuccessIsStoredWithItsResult(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
 		job := durable.NewJob[letter]("mail", durable.Priority(2), durable.Tags("a", "b"))
 		w := s.worker(durable.WorkerConfig{Name: "w1"})
@@ -56,7 +56,7 @@ func TestWorker_OutcomesOfHandlers(t *testing.T) {
 			return nil
 		}, durable.Succeeded, 3, 2, ""},
 		{"an error on each attempt ends dead", func(int) error { return errBoom }, durable.Dead, 3, 3, "boom"},
-		{"permanent ends dead at once", func(int) error { return durable.Permanent(errBoom) }, durable.Dead, 1, 1, "boom"},
+		{"permanent ends dead immediately", func(int) error { return durable.Permanent(errBoom) }, durable.Dead, 1, 1, "boom"},
 		{"cancel ends cancelled", func(int) error { return durable.Cancel(errors.New("not wanted")) }, durable.Cancelled, 1, 1, "not wanted"},
 		{"a panic is a failed attempt", func(int) error { panic("oh") }, durable.Dead, 3, 3, "panic: oh"},
 		{"a nil panic is a failed attempt", func(int) error { panic(nil) }, durable.Dead, 3, 3, "panic: "}, //nolint:govet // on purpose
@@ -208,18 +208,18 @@ func TestWorker_HandlerThatIgnoresItsTimeoutIsReplaced(t *testing.T) {
 	})
 }
 
-func TestWorker_HandlersAreToldBeforeTheLeaseExpires(t *testing.T) {
+func TestWorker_HandlersAreCancelledBeforeTheLeaseExpires(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
 		job := durable.NewJob[letter]("mail")
 		w := s.worker(durable.WorkerConfig{})
-		var told atomic.Int64
+		var noticed atomic.Int64
 		var began time.Time
 		durable.Register(w, job, func(ctx context.Context, run *durable.Run[letter]) error {
-			if run.CrashCount > 0 || told.Load() > 0 {
+			if run.CrashCount > 0 || noticed.Load() > 0 {
 				return nil
 			}
 			<-ctx.Done()
-			told.Store(int64(time.Since(began)))
+			noticed.Store(int64(time.Since(began)))
 			require.ErrorIs(t, context.Cause(ctx), lease.ErrLost)
 			require.False(t, run.Valid(ctx))
 			return ctx.Err()
@@ -230,8 +230,8 @@ func TestWorker_HandlersAreToldBeforeTheLeaseExpires(t *testing.T) {
 		s.pass(time.Second)
 		s.store.down()
 		s.pass(40 * time.Second)
-		require.Less(t, time.Duration(told.Load()), 30*time.Second)
-		require.Greater(t, time.Duration(told.Load()), 25*time.Second)
+		require.Less(t, time.Duration(noticed.Load()), 30*time.Second)
+		require.Greater(t, time.Duration(noticed.Load()), 25*time.Second)
 		s.store.up()
 		s.pass(20 * time.Second)
 		r := s.record(id)

@@ -104,14 +104,14 @@ func serves(name string, have, want, minCompatible int) error {
 // openPatiently is open for a worker, whose database may come up after it:
 // while the database cannot be reached it tries again, until ctx ends.
 func (c connector) openPatiently(ctx context.Context) (backend.Store, error) {
-	told := ""
+	logged := ""
 	for pause := 250 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		store, err := c.open(ctx, migrated)
 		if err == nil || ctx.Err() != nil || !backend.Transient(err) || backend.Embedded(c.config.DatabaseURL) {
 			return store, err
 		}
 		wait := time.Duration(float64(pause) * (0.8 + 0.4*rand.Float64())) //nolint:gosec // spreads load
-		c.logger.Warn("the database cannot be reached, will be retried", "event", "store.unreachable", "error", unlessTold(&told, err), "in", wait.Round(time.Millisecond).String())
+		c.logger.Warn("the database cannot be reached, will be retried", "event", "store.unreachable", "error", unlessNotified(&logged, err), "in", wait.Round(time.Millisecond).String())
 		select {
 		case <-ctx.Done():
 			return nil, err
@@ -120,13 +120,13 @@ func (c connector) openPatiently(ctx context.Context) (backend.Store, error) {
 	}
 }
 
-// unlessTold is an error's text, cut when it is the one that was logged last.
-func unlessTold(told *string, err error) string {
+// unlessNotified is an error's text, cut when it is the one that was logged last.
+func unlessNotified(logged *string, err error) string {
 	text := err.Error()
-	if text == *told && len(text) > 80 {
+	if text == *logged && len(text) > 80 {
 		return clipped(text, 80) + " (as before)"
 	}
-	*told = text
+	*logged = text
 	return text
 }
 

@@ -61,7 +61,7 @@ func TestTheDemoEndsByItselfWithItsSum(t *testing.T) {
 	require.Empty(t, left, "the folder is removed")
 }
 
-func TestTheDemoKeepsItsFileIfAsked(t *testing.T) {
+func TestTheDemoRetainsItsFileIfAsked(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	e := execute(t, nil, "demo", "--for", "4s", "--keep")
 	require.Equal(t, 0, e.code, e.stderr)

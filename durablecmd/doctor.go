@@ -110,7 +110,7 @@ func examineConstraints(config Config, f *store.Findings) {
 	}
 }
 
-// examineStore looks at the database.
+// examineStore examines the database.
 func (p *program) examineStore(ctx context.Context, config Config, f *store.Findings) {
 	shown := backend.Redact(config.DatabaseURL)
 	if backend.Ephemeral(config.DatabaseURL) {
@@ -161,7 +161,7 @@ func (p *program) examineStore(ctx context.Context, config Config, f *store.Find
 	}
 }
 
-// examineRedis looks at the server that holds the locks, where there is one.
+// examineRedis examines the server that holds the locks, where there is one.
 func examineRedis(ctx context.Context, config Config, f *store.Findings) {
 	if config.RedisURL == "" {
 		return

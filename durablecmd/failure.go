@@ -74,7 +74,7 @@ func codeOf(err error) operate.Code {
 
 // complain reports the person, or the program that asked for JSON, what is wrong.
 func (p *program) complain(err error) {
-	if _, told := errors.AsType[*loggedError](err); told {
+	if _, logged := errors.AsType[*loggedError](err); logged {
 		return
 	}
 	failed := operate.FailureOf(err, codeOf(err))
@@ -98,7 +98,7 @@ func unprefixed(text string) string {
 	return strings.TrimRight(text, "\n")
 }
 
-// wantsJSON looks at the arguments themselves, because they may not have been
+// wantsJSON examines the arguments themselves, because they may not have been
 // understood.
 func (p *program) wantsJSON() bool {
 	args := p.args

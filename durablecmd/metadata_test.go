@@ -127,7 +127,7 @@ func TestArgsThatDoNotFitAreRefused(t *testing.T) {
 		require.Contains(t, e.stderr, "--args: decode args: json: cannot unmarshal string into Go struct field letter.invoice of type int64; --force")
 	}
 	require.Zero(t, enqueue("letter", "--force", "--args", `{"invoice":"x"}`).code)
-	require.Contains(t, enqueue("letter", "--args", `{"invoice":7}`).stderr, "unknown job", "they fit, and nobody declares the job")
+	require.Contains(t, enqueue("letter", "--args", `{"invoice":7}`).stderr, "unknown job", "they fit, and no one declares the job")
 	require.Zero(t, enqueue("sleep", "--args", `{"for":"1s"}`).code, "a job that has a check of its own")
 
 	failing := executeWith(t, durablecmd.Start{Env: env, Args: []string{"enqueue", "sleep", "--args", `{"for":"1s"}`},

@@ -224,7 +224,7 @@ func (p *program) changeAll(ctx context.Context, o *operate.Actor, action store.
 	return err
 }
 
-// doAll makes the change, or looks at what it would be.
+// doAll makes the change, or examines what it would be.
 func doAll(ctx context.Context, o *operate.Actor, action store.RunAction, filter store.Filter, flags changeFlags, progress func(operate.Bulk)) (operate.Bulk, error) {
 	if flags.DryRun {
 		return o.PreviewAll(ctx, action, filter, progress)
@@ -236,7 +236,7 @@ func doAll(ctx context.Context, o *operate.Actor, action store.RunAction, filter
 	return do(ctx, filter, flags.Reason, progress)
 }
 
-// bulkText reports a person what became of many runs, of a total or of "".
+// bulkText reports a person what happened to many runs, of a total or of "".
 func bulkText(b operate.Bulk, total string) string {
 	noun := "runs"
 	if total == "" {

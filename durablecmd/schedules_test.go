@@ -13,7 +13,7 @@ import (
 	"github.com/durable-worker/durable-worker/store/backend"
 )
 
-// command splits a line into words; _ stands for a space inside one.
+// command splits a line into words; _ means a space inside one.
 func command(line string) []string {
 	words := strings.Fields(line)
 	for i := range words {
@@ -145,7 +145,7 @@ func TestSchedulesRefuse(t *testing.T) {
 	}
 }
 
-// TestSchedulesThatCannotBeEvaluatedAreShown: what became of it is told all the
+// TestSchedulesThatCannotBeEvaluatedAreShown: what became of it is reported all the
 // same, and why no next occurrence.
 func TestSchedulesThatCannotBeEvaluatedAreShown(t *testing.T) {
 	t.Parallel()

@@ -17,7 +17,7 @@ import (
 )
 
 // TestTheHealthListenerTakesFewDescriptors: 64 connections at a time, each for a
-// short time, whatever somebody opens.
+// short time, whatever a client opens.
 func TestTheHealthListenerTakesFewDescriptors(t *testing.T) {
 	t.Parallel()
 	s := serve(t, file(t), stock)

@@ -54,7 +54,7 @@ func (v configVerb) Run(ctx context.Context, p *program) error {
 }
 
 // rehearsal calls Setup with a store in memory, so that the registrations can be
-// looked at without a database.
+// examined without a database.
 func (p *program) rehearsal(ctx context.Context, config Config, logger *slog.Logger) (app *App, done func(), err error) {
 	db, err := backend.Open(ctx, "memory:", backend.Config{})
 	if err != nil {

@@ -110,7 +110,7 @@ func TestTheFirstSignalLetsHandlersFinish(t *testing.T) {
 	require.Equal(t, 0, s.ends())
 	require.Contains(t, execute(t, env, "runs", "show", id).stdout, "succeeded")
 	code, _ = status(t, address, "/healthz")
-	require.Zero(t, code, "nobody listens any more")
+	require.Zero(t, code, "no one listens any more")
 }
 
 func TestTheSecondSignalEndsTheDrain(t *testing.T) {
@@ -131,7 +131,7 @@ func TestTheSecondSignalEndsTheDrain(t *testing.T) {
 }
 
 // A program such as timeout signals the process and then its group.
-func TestSignalsAtOnceAreOne(t *testing.T) {
+func TestSimultaneousSignalsAreOne(t *testing.T) {
 	t.Parallel()
 	env := file(t, "DURABLE_DRAIN_TIMEOUT=1h")
 	begun, release := make(chan struct{}, 1), make(chan struct{})
@@ -206,7 +206,7 @@ func TestAFailedSetupEndsTheProgram(t *testing.T) {
 	require.Contains(t, s.stderr.String(), "no smtp server")
 }
 
-func TestOnlyAnAddressNobodyAskedForGivesWay(t *testing.T) {
+func TestOnlyADefaultAddressGivesWay(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a test
 	require.NoError(t, err)

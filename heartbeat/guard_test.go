@@ -20,7 +20,7 @@ import (
 	"github.com/durable-worker/durable-worker/store/memory"
 )
 
-// faulty is a store of locks that fails, hangs or pauses as told.
+// faulty is a store of locks that fails, hangs or pauses as scripted.
 type faulty struct {
 	lock.Locks
 	down    atomic.Bool
@@ -141,7 +141,7 @@ func TestGuard_ReleasesAfterItsContextWasCancelled(t *testing.T) {
 		})
 		require.ErrorIs(t, err, context.Canceled)
 		_, err = h.locker.TryAcquire(t.Context(), "nightly", lock.Terms{})
-		require.NoError(t, err, "released at once, not at its expiry")
+		require.NoError(t, err, "released immediately, not at its expiry")
 	})
 }
 
@@ -212,7 +212,7 @@ func TestGuard_RunLocalOutlivesAnOutageAndReturns(t *testing.T) {
 			require.True(t, grant.Local)
 			require.Zero(t, grant.Fence)
 			require.ErrorIs(t, h.guard(ctx, "tick", terms, nil), lock.ErrHeld, "the local cap holds")
-			pass(2 * time.Minute) // longer than any lease: nobody takes it away
+			pass(2 * time.Minute) // longer than any lease: no one takes it away
 			return ctx.Err()
 		})
 		require.NoError(t, err)

@@ -17,7 +17,7 @@ import (
 	"github.com/durable-worker/durable-worker/lease"
 )
 
-// scripted is a Renewer that answers as told.
+// scripted is a Renewer that answers as scripted.
 type scripted struct {
 	mu    sync.Mutex
 	gone  map[lease.ClaimID]bool
@@ -158,7 +158,7 @@ func TestKeeper_HoldsThatComeAndGoNeverStopTheBeat(t *testing.T) {
 	})
 }
 
-// The machine was suspended: the own clock has gone on, and timers have not.
+// The machine was suspended: the monotonic clock has continued, and timers have not.
 func TestKeeper_ASuspendedMachineIsNoticedWithinASecond(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

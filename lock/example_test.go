@@ -8,7 +8,7 @@ import (
 	"github.com/durable-worker/durable-worker/store/memory"
 )
 
-// One process at a time does what the name stands for.
+// One process at a time does what the name means.
 func ExampleLocker_TryAcquire() {
 	ctx := context.Background()
 	locker := lock.NewLocker(memory.New(memory.Config{}).Locks(), lock.LockerConfig{})

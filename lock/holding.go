@@ -73,16 +73,16 @@ func (l *Locker) split(claims []lease.ClaimID) (stored, local []lease.ClaimID) {
 
 // renewed moves the deadlines of what was renewed and forgets the rest.
 func (l *Locker) renewed(asked, renewed []lease.ClaimID, at, d time.Duration) {
-	stands := make(map[lease.ClaimID]bool, len(renewed))
+	renewedNow := make(map[lease.ClaimID]bool, len(renewed))
 	for _, claim := range renewed {
-		stands[claim] = true
+		renewedNow[claim] = true
 	}
 	var lost []*holding
 	l.mu.Lock()
 	for _, claim := range asked {
 		switch h := l.holdings[claim]; {
 		case h == nil:
-		case stands[claim]:
+		case renewedNow[claim]:
 			h.until = lease.Terms{Duration: d}.Deadline(at)
 		default:
 			delete(l.holdings, claim)

@@ -20,7 +20,7 @@ import (
 	"github.com/durable-worker/durable-worker/store/memory"
 )
 
-// scripted is a store of locks that fails or is slow as told, and counts.
+// scripted is a store of locks that fails or is slow as scripted, and counts.
 type scripted struct {
 	lock.Locks
 	down  atomic.Bool
@@ -125,7 +125,7 @@ func TestLocker_TryDoesNotOvertakeThoseWhoWait(t *testing.T) {
 			require.NoError(t, err)
 		})
 		pass(10 * time.Second)
-		require.NoError(t, other.Release(t.Context(), held)) // of which this process is not told
+		require.NoError(t, other.Release(t.Context(), held)) // of which this process is not notified
 		_, err = b.TryAcquire(t.Context(), "nightly", lock.Terms{})
 		require.ErrorIs(t, err, lock.ErrHeld)
 		waiting.Wait()
@@ -279,7 +279,7 @@ func TestLocker_AnswerThatCameTooLateIsGivenBack(t *testing.T) {
 		_, err = b.TryAcquire(t.Context(), "other", lock.Terms{})
 		require.NoError(t, err, "the store is back")
 		_, err = b.TryAcquire(t.Context(), "tick", lock.Terms{})
-		require.NoError(t, err, "what was granted to nobody has been given back")
+		require.NoError(t, err, "what was granted to no one has been given back")
 	})
 }
 

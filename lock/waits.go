@@ -51,7 +51,7 @@ func (w Wait) Validate() error {
 const (
 	noteFrom  = 80 * time.Millisecond // the pause after which a wait is noted
 	noteLife  = 10 * time.Second
-	noteAnew  = noteLife / 3
+	noteAgain = noteLife / 3
 	hearAgain = time.Second // after the connection broke
 )
 
@@ -70,7 +70,7 @@ func (l *Locker) note(ctx context.Context, name string) {
 	l.mu.Lock()
 	now := l.config.Elapsed()
 	noted, known := l.notes[name]
-	if known && now-noted < noteAnew {
+	if known && now-noted < noteAgain {
 		l.mu.Unlock()
 		return
 	}

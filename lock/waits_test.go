@@ -46,7 +46,7 @@ func TestLocker_ReleaseElsewhereWakesWhoWaits(t *testing.T) {
 			require.NoError(t, waiter.Release(t.Context(), <-got))
 			require.Zero(t, time.Since(began), "neither waited for its pause to end")
 			synctest.Wait()
-			require.Empty(t, noted(), "nobody waits any more")
+			require.Empty(t, noted(), "no one waits any more")
 		}
 	})
 }

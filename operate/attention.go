@@ -57,7 +57,7 @@ func (f *fleet) alive() (n int) {
 	return n
 }
 
-// attendLeases looks at what workers have in hand.
+// attendLeases examines what workers have in hand.
 func (f *fleet) attendLeases() (items []Attention) {
 	for i := range f.workers {
 		if w := &f.workers[i]; w.Stuck > 0 && w.State != store.Silent {
@@ -78,7 +78,7 @@ func (f *fleet) attendLeases() (items []Attention) {
 	return items
 }
 
-// attendQueues looks at runs that wait for long although workers serve them, and at
+// attendQueues examines runs that wait for long although workers serve them, and at
 // paused queues.
 func (f *fleet) attendQueues(pauses map[string]store.Change) (items []Attention) {
 	type waiting struct {
@@ -141,7 +141,7 @@ func (f *fleet) served(lane *store.LaneInfo) bool {
 	return slices.ContainsFunc(f.workers, func(w store.WorkerInfo) bool { return w.Serves(lane.Queue, lane.Job) })
 }
 
-// attendDead looks at the runs that have died in the last hour, by job.
+// attendDead examines the runs that have died in the last hour, by job.
 func attendDead(dead []store.Problem) (items []Attention) {
 	byJob := map[string]int{}
 	for i := range dead {

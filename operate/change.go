@@ -8,7 +8,7 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// ChangedRuns says what became of each run that a change named, in order.
+// ChangedRuns says what happened to each run that a change named, in order.
 type ChangedRuns struct {
 	Runs []store.ChangedRun `json:"runs"`
 }

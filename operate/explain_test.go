@@ -106,7 +106,7 @@ func explained() []struct {
 			f.Run.DueAt = *after(41 * time.Second)
 			f.Paused = &store.QueuePause{By: "ada", Since: before(2 * time.Hour)}
 		})},
-		{"paused, nobody knows by whom", change(waiting, func(f *store.Facts) { f.Paused = &store.QueuePause{} })},
+		{"paused, no one knows by whom", change(waiting, func(f *store.Facts) { f.Paused = &store.QueuePause{} })},
 		{"no worker: never declared", change(waiting, func(f *store.Facts) { f.Workers, f.Declared = nil, nil })},
 		{"no worker: other queues", change(waiting, func(f *store.Facts) { f.Workers[0].Queues = []string{"default", "slow"} })},
 		{"no worker: without the job", change(waiting, func(f *store.Facts) { f.Workers[0].Jobs = []string{"fax"} })},
@@ -149,7 +149,7 @@ func explained() []struct {
 		{"lease expired", change(executing, func(f *store.Facts) {
 			f.Lease.ExpiresAt, f.Workers[0].Instance = *before(12 * time.Second), otherID
 		})},
-		{"lease expired, nobody alive", change(executing, func(f *store.Facts) { f.Lease.ExpiresAt, f.Workers = *before(12 * time.Second), nil })},
+		{"lease expired, no one alive", change(executing, func(f *store.Facts) { f.Lease.ExpiresAt, f.Workers = *before(12 * time.Second), nil })},
 		{"takeover pause", change(executing, func(f *store.Facts) {
 			f.Lease.ExpiresAt, f.Workers[0].Instance, f.Workers[0].Resting = *before(12 * time.Second), otherID, store.Duration(15*time.Second)
 		})},

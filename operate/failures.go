@@ -9,7 +9,7 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// JobFailures is what became of the attempts of one job.
+// JobFailures is what happened to the attempts of one job.
 type JobFailures struct {
 	Job       string `json:"job"`
 	Ended     int64  `json:"ended"`     // attempts

@@ -15,7 +15,7 @@ type ScheduleList struct {
 	Next      *string                `json:"next"` // always nil: the list is complete
 }
 
-// Preview is what became of a schedule's last occurrences, and its next ones.
+// Preview is what happened to a schedule's last occurrences, and its next ones.
 type Preview struct {
 	Schedule store.ScheduleRecord `json:"-"`
 	Next     []time.Time          `json:"next"`

@@ -64,7 +64,7 @@ func (f *fleet) headCount() string {
 	return text
 }
 
-// attendWorkers looks at who is alive. Silent workers are one thing that needs attention,
+// attendWorkers examines who is alive. Silent workers are one thing that needs attention,
 // without runs that are due too.
 func (f *fleet) attendWorkers() []Attention {
 	text, alive := f.headCount(), f.alive()

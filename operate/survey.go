@@ -91,7 +91,7 @@ func figureOf(n store.Count) Figure {
 	}
 }
 
-// Attention lists what needs attention, the worst first. Locks are looked at when the
+// Attention lists what needs attention, the worst first. Locks are examined when the
 // Operator has them.
 func (o *Operator) Attention(ctx context.Context) (AttentionList, error) {
 	facts, err := o.attentionFacts(ctx)

@@ -117,26 +117,40 @@ func (p *Poller[T]) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if effects.Ask > 0 {
-			event = p.question(ctx, effects.Ask)
+		if effects.Ask <= 0 {
+			event = protocol.AskEvent{Kind: protocol.AskTick}
+			p.pause(ctx, timer, effects.Wake, int64(machine.Wanted()))
 			continue
 		}
-		event = protocol.AskEvent{Kind: protocol.AskTick}
-		wait := time.Hour
-		if effects.Wake >= 0 {
-			wait = max(effects.Wake-c.Elapsed(), 0)
+		answer, err := p.ask(ctx, effects.Ask)
+		if err != nil {
+			event = protocol.AskEvent{Kind: protocol.AskFailed}
+			continue
 		}
-		p.wanted.Store(int64(machine.Wanted()))
-		if p.freed.Load() >= p.wanted.Load() && machine.Wanted() > 0 {
-			continue // they came before they were wanted, without a notice
+		p.room.Add(-int64(len(answer.Items)))
+		for _, item := range answer.Items {
+			p.start(item)
 		}
-		timer.Reset(wait)
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		case <-p.signal:
-		}
+		event = protocol.AskEvent{Kind: protocol.AskAnswered, Count: len(answer.Items), Left: answer.Left, Next: answer.Next}
+	}
+}
+
+// pause waits until an instant (negative: an hour), until so many slots are freed, until
+// a wake-up, or until ctx ends.
+func (p *Poller[T]) pause(ctx context.Context, timer *time.Timer, until time.Duration, wanted int64) {
+	wait := time.Hour
+	if until >= 0 {
+		wait = max(until-p.config.Elapsed(), 0)
+	}
+	p.wanted.Store(wanted)
+	if p.freed.Load() >= wanted && wanted > 0 {
+		return // they came before they were wanted, without a notice
+	}
+	timer.Reset(wait)
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-p.signal:
 	}
 }
 
@@ -146,16 +160,4 @@ func merge(earlier, later protocol.AskEffects) protocol.AskEffects {
 		return earlier
 	}
 	return later
-}
-
-func (p *Poller[T]) question(ctx context.Context, n int) protocol.AskEvent {
-	answer, err := p.ask(ctx, n)
-	if err != nil {
-		return protocol.AskEvent{Kind: protocol.AskFailed}
-	}
-	p.room.Add(-int64(len(answer.Items)))
-	for _, item := range answer.Items {
-		p.start(item)
-	}
-	return protocol.AskEvent{Kind: protocol.AskAnswered, Count: len(answer.Items), Left: answer.Left, Next: answer.Next}
 }

@@ -25,7 +25,7 @@ promtool check rules deploy/prometheus/durable.rules.yaml
 promtool check config deploy/prometheus/prometheus.yaml
 promtool test rules deploy/prometheus/durable.rules.test.yaml
 
-# A free port each: whoever asked for one last is gone, and nothing else takes it so soon.
+# A free port each: the program that asked for one last is gone, and nothing else takes it so soon.
 free() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 worker=127.0.0.1:$(free)
 server=127.0.0.1:$(free)

@@ -40,7 +40,7 @@ type Limits interface {
 	// ListLimits lists the limits by name, with what they have in use.
 	ListLimits(ctx context.Context, filter LimitFilter) ([]LimitInfo, error)
 	// ChangeLimit changes a limit on behalf of an operator, in one transaction with the
-	// audit. What executes continues; what waits is looked at again immediately. A
+	// audit. What executes continues; what waits is examined again immediately. A
 	// limit that is not there is ErrNotFound, except for SetLimit, which makes it; a
 	// kind that is not the limit's, and DeleteLimit while runs wait or permits are
 	// held, is ErrConflict.

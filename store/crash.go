@@ -2,7 +2,7 @@ package store
 
 import "fmt"
 
-// CrashPolicy says what becomes of a run whose worker dies while executing it.
+// CrashPolicy says what happens to a run whose worker dies while executing it.
 type CrashPolicy int16
 
 const (

@@ -12,7 +12,7 @@ import (
 // MaxKeyLength bounds a run's key, in bytes.
 const MaxKeyLength = 255
 
-// KeyPolicy says what becomes of an enqueue while another run of the job holds
+// KeyPolicy says what happens to an enqueue while another run of the job holds
 // its key.
 type KeyPolicy int8
 
@@ -46,7 +46,7 @@ type KeyHolder struct {
 	Held   bool // the time of its UniqueFor is not over
 }
 
-// KeyVerdict is what becomes of a run that is enqueued with a key.
+// KeyVerdict is what happens to a run that is enqueued with a key.
 type KeyVerdict int8
 
 // The verdicts.

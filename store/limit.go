@@ -50,7 +50,7 @@ const (
 	LimitDynamicWindow LimitKind = 5
 )
 
-// LimitAction says what becomes of a due run that a limit refuses. The numbers
+// LimitAction says what happens to a due run that a limit refuses. The numbers
 // are stored.
 type LimitAction int16
 
@@ -189,7 +189,7 @@ func (l *Limit) Capacity() int {
 	return max(l.Max, 0)
 }
 
-// Action is what becomes of runs that say nothing else.
+// Action is what happens to runs that say nothing else.
 func (l *Limit) Action() LimitAction {
 	if l.WhenFull == FullDefault {
 		return FullWait

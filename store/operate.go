@@ -44,7 +44,7 @@ type RunAction string
 const (
 	// CancelRuns ends a pending run in cancelled, with the reason. For a
 	// running run it is a request: its worker is notified, and no outcome but a
-	// success or a death leaves it anything but cancelled, whatever becomes of
+	// success or a death leaves it anything but cancelled, whatever happens to
 	// the worker. A finished run is left unchanged.
 	CancelRuns RunAction = "cancel"
 	// RetryRuns makes a dead or cancelled run pending again, due now, with all
@@ -100,10 +100,10 @@ type BulkChange struct {
 	Filter Filter
 }
 
-// ChangeResult is what became of one run of a command.
+// ChangeResult is what happened to one run of a command.
 type ChangeResult string
 
-// What becomes of a run.
+// What happens to a run.
 const (
 	RunChanged      ChangeResult = "changed"          // it was changed
 	CancelRequested ChangeResult = "cancel_requested" // it is running, and will be cancelled

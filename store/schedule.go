@@ -60,7 +60,7 @@ type Plan struct {
 	Spread        Duration      `json:"spread,omitempty"`
 }
 
-// CatchUpPolicy says what becomes of occurrences that no worker could
+// CatchUpPolicy says what happens to occurrences that no worker could
 // materialize within a minute of their instant.
 type CatchUpPolicy string
 
@@ -71,7 +71,7 @@ const (
 	CatchUpAll    CatchUpPolicy = "all"    // all become runs, within the bounds
 )
 
-// OverlapPolicy says what becomes of an occurrence while an earlier run of the
+// OverlapPolicy says what happens to an occurrence while an earlier run of the
 // schedule has not ended, or as many as MaxUnfinished allows.
 type OverlapPolicy string
 
@@ -131,7 +131,7 @@ type Schedule struct {
 	Unfinished int
 }
 
-// Decision is what becomes of one due schedule.
+// Decision is what happens to one due schedule.
 type Decision struct {
 	Occurrences []Occurrence  // to materialize now, oldest first
 	Skips       []Skip        // to record

@@ -357,7 +357,7 @@ type Inspector interface {
 // Counter counts the runs that pass a filter.
 type Counter interface {
 	// CountMatching returns, for each state that the filter asks for, how many
-	// runs pass it. Before and Limit have no effect. A store looks at a bounded
+	// runs pass it. Before and Limit have no effect. A store examines a bounded
 	// number of runs of each state, at least 100,000, the newest of the succeeded
 	// ones: where there are more, the number is a lower bound.
 	CountMatching(ctx context.Context, filter Filter) (map[State]Count, error)

@@ -14,7 +14,7 @@ const DeclareEvery = time.Hour
 // version of it that a worker has brought, counts as declared.
 const DeclaredWithin = DeclareEvery + 15*time.Minute
 
-// OrphanPolicy says what becomes of schedules that no worker declares any
+// OrphanPolicy says what happens to schedules that no worker declares any
 // more. The zero value leaves them to the operator, who sees them flagged.
 type OrphanPolicy time.Duration
 
@@ -77,7 +77,7 @@ const (
 	HistoryChange HistoryKind = "change" // an operator or a policy changed the schedule
 )
 
-// HistoryEntry is one line of what became of a schedule.
+// HistoryEntry is one line of what happened to a schedule.
 type HistoryEntry struct {
 	Kind       HistoryKind `json:"kind"`
 	At         time.Time   `json:"at"`         // when the run was due, of the last occurrence skipped, or of the change
@@ -104,7 +104,7 @@ const (
 type ScheduleAdmin interface {
 	// ListSchedules lists the schedules of these names, or all, by name.
 	ListSchedules(ctx context.Context, names ...string) ([]ScheduleRecord, error)
-	// ScheduleHistory reports what became of a schedule's last occurrences and who
+	// ScheduleHistory reports what happened to a schedule's last occurrences and who
 	// changed it, newest first, at most limit lines of each kind; ErrNotFound
 	// when there is none of the name.
 	ScheduleHistory(ctx context.Context, name string, limit int) ([]HistoryEntry, error)

@@ -7,7 +7,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/storable"
 )
 
-// Tx is a store bound to a transaction of the caller's: what is done through it
+// Tx is a store bound to the caller's transaction: what is done through it
 // is stored, and seen by others, exactly when the caller commits, and is gone
 // when the caller rolls back. Stores make it of their own engine's transaction:
 // postgres.Store.WithTx and WithSQLTx, sqlite.Store.WithTx, memory.Store.Begin.

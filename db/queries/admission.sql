@@ -90,7 +90,7 @@ GROUP BY taken.gate
 ORDER BY min(taken.due_at), taken.gate;
 
 -- name: LockGates :many
--- Locks more gates, the others of runs that the admission looks at, and makes those that
+-- Locks more gates, the others of runs that the admission examines, and makes those that
 -- do not exist. One that is not returned is another admission's.
 -- Index: gates_pkey. Locks: as TakeTurns.
 WITH asked AS MATERIALIZED (

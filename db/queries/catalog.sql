@@ -158,11 +158,14 @@ WITH declared AS MATERIALIZED (
     FROM durable.schedules
     JOIN declared ON schedules.name = declared.name,
     declarer
-    WHERE schedules.hash <> declared.hash
+    WHERE
+-- block: supersedes of schedules
+      schedules.hash <> declared.hash
       AND (
           declarer.started_at >= schedules.brought_at
           OR schedules.hash_at < now() - (@within::bigint) * interval '1 microsecond'
       )
+-- end
 ), skipped AS (
     INSERT INTO durable.skips (schedule, first_at, last_at, reason)
     SELECT schedules.id, schedules.next_at, replaced.at, 'changed'

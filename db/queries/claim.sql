@@ -146,7 +146,7 @@ LEFT JOIN LATERAL (
 -- LOCKED, then the runs, which no statement of the store locks while they are
 -- pending (see ClaimFreeRuns). array() is evaluated once and cannot take more than
 -- the limit; LIMIT may refer to a column outside a LATERAL, and the join is lazy: no
--- more rows are locked than are taken or passed over.
+-- more rows are locked than are taken or skipped.
 -- Idempotent: a repeat with the same claim_id violates leases_pkey (23505) and
 -- changes nothing; ClaimedRuns then returns what the first one got.
 -- A row of ready whose run is not pending, which only a change by hand can leave,
@@ -218,7 +218,7 @@ RETURNING
 -- name: ClaimFreeRuns :many
 -- ClaimRuns for when another transaction (a user's, an operator's) has locked the row
 -- of a pending run. It differs in one join: it locks the runs together with their rows
--- of ready and passes over the pairs of which either is locked. Slower by the second
+-- of ready and skips the pairs of which either is locked. Slower by the second
 -- lock.
 WITH taken AS MATERIALIZED (
     DELETE FROM durable.ready

@@ -487,7 +487,7 @@ SELECT
     ) AS cancelled;
 
 -- name: CountMatching :many
--- For each state asked for: how many runs were looked at, and how many of them pass.
+-- For each state asked for: how many runs were examined, and how many of them pass.
 -- Index: ready_order, waiting_order, leases, problems_lane and runs_pkey backwards, no more
 -- than so many rows of each; then one probe of runs_pkey for each of these. Locks: none.
 SELECT

@@ -3,7 +3,7 @@
 -- name: InsertKeys :exec
 -- Index: unique_keys_pkey. Locks: only what it inserts, in the order given, which is the
 -- same for all callers; waits for a transaction that has just inserted the same key.
--- Idempotent: conflicts are passed over, without a dead row.
+-- Idempotent: conflicts are skipped, without a dead row.
 -- As below, clock_timestamp() is the enqueue's time where now() may be the beginning of
 -- a caller's long transaction.
 INSERT INTO durable.unique_keys (job, key, run_id, latest, held_to)
@@ -305,13 +305,13 @@ WHERE job = @job::text
 -- name: EnqueueNewKeyed :many
 -- EnqueueAlike for runs of which some have keys, each one its own, that are most likely
 -- free. The keys are empty where a run has none. Unless all keys are free no run is
--- stored; a run that is stored already is passed over. When fewer ids are returned than
+-- stored; a run that is stored already is skipped. When fewer ids are returned than
 -- there are runs, the transaction has the keys that were free, and has to ask for the
 -- others.
 -- Index: unique_keys_pkey, runs_pkey, lanes_pkey. Locks: only what it inserts, the keys
 -- first and in the order in which all callers lock them; waits for a transaction that
 -- has just inserted the same key.
--- Idempotent: a repeat passes over what is there.
+-- Idempotent: a repeat skips what is there.
 WITH known AS MATERIALIZED (
     SELECT lanes.id
     FROM durable.lanes

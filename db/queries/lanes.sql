@@ -1,7 +1,7 @@
 -- name: CreateLanes :exec
 -- Index: the unique one of lanes (queue, job, priority). Locks: only what it inserts, in
 -- the order given. ShareQueues goes before it, so that a pause is not missed.
--- Idempotent: a repeat passes over conflicts.
+-- Idempotent: a repeat skips conflicts.
 INSERT INTO durable.lanes (queue, job, priority, paused)
 SELECT
     wanted.queue,
@@ -34,7 +34,7 @@ ON CONFLICT DO NOTHING;
 -- The line of a queue's cap in each of its lanes, so that workers look for turns there
 -- before a run has come into it. A newer lane gets its own with its first run
 -- (AdoptRuns). Index: the unique one of lanes (queue, job, priority), queues_pkey. Locks:
--- only what it inserts, by lane. Idempotent: a repeat passes over conflicts.
+-- only what it inserts, by lane. Idempotent: a repeat skips conflicts.
 INSERT INTO durable.limit_lanes (limit_id, lane)
 SELECT (queues.cap >> 43)::int, lanes.id
 FROM durable.queues
@@ -59,7 +59,7 @@ JOIN durable.lanes ON lanes.queue = wanted.queue
 
 -- name: TouchQueues :exec
 -- Index: queues_pkey. Locks: only what it inserts, by name.
--- Idempotent: a repeat passes over conflicts.
+-- Idempotent: a repeat skips conflicts.
 INSERT INTO durable.queues (name)
 SELECT DISTINCT unnest(@names::text[]) AS name
 ORDER BY name

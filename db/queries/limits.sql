@@ -23,7 +23,7 @@ JOIN durable.limit_lanes ON limit_lanes.limit_id = wanted.limit_id
 
 -- name: CreateLimitLanes :exec
 -- Index: limit_lanes_pkey. Locks: only what it inserts, in the order given. Committed
--- before a run waits there. Idempotent: a repeat passes over conflicts.
+-- before a run waits there. Idempotent: a repeat skips conflicts.
 INSERT INTO durable.limit_lanes (limit_id, lane)
 SELECT unnest(@limits::int[]), unnest(@lanes::int[])
 ON CONFLICT DO NOTHING;
@@ -38,7 +38,7 @@ ORDER BY name
 FOR UPDATE;
 
 -- name: InsertLimits :exec
--- Index: limits_name_key. Locks: only what it inserts. A name that exists is passed over
+-- Index: limits_name_key. Locks: only what it inserts. A name that exists is skipped
 -- before the row is formed: ON CONFLICT alone would use up a number for each.
 -- Idempotent: a repeat finds the names and inserts nothing.
 INSERT INTO durable.limits (
@@ -135,11 +135,14 @@ FROM (
 ) declarer
 WHERE limits.name = declared.name
   AND limits.kind = declared.kind
-  AND limits.hash <> declared.hash
-  AND (
-      declarer.started_at >= limits.brought_at
-      OR limits.hash_at < now() - (@within::bigint) * interval '1 microsecond'
-  )
+  AND
+-- block: supersedes of limits
+      limits.hash <> declared.hash
+      AND (
+          declarer.started_at >= limits.brought_at
+          OR limits.hash_at < now() - (@within::bigint) * interval '1 microsecond'
+      )
+-- end
 RETURNING limits.id;
 
 -- name: TouchLimits :exec

@@ -56,7 +56,7 @@ FROM acknowledged;
 -- Cancels pending runs and returns their ids. A transaction that has the row of ready
 -- has a pending run.
 -- Index: ready_order, one probe for each run, then runs_pkey. Locks: each run together
--- with its row of ready; passes over the pairs of which a claim, another operator or a
+-- with its row of ready; skips the pairs of which a claim, another operator or a
 -- user's transaction has locked either.
 -- Idempotent: a repeat finds no row of ready.
 WITH taken AS MATERIALIZED (

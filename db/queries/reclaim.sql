@@ -131,19 +131,26 @@ WITH expired AS MATERIALIZED (
         claim_id = NULL,
         due_at = now(),
         state = CASE
-            WHEN on_crash = 1
+            WHEN
+-- block: dies-of-crash
+                on_crash = 1
                 OR crash_count + 1 >= @max_crashes::int
                 AND (SELECT expired.alone FROM expired WHERE expired.claim_id = runs.claim_id)
+-- end
                 THEN 4
-            WHEN cancel IS NOT NULL
-                THEN 5
+-- block: released
+            WHEN cancel IS NOT NULL THEN 5
             ELSE 0
+-- end
         END,
         finished_at = CASE
-            WHEN cancel IS NOT NULL
-                OR on_crash = 1
+            WHEN
+-- block: dies-of-crash
+                on_crash = 1
                 OR crash_count + 1 >= @max_crashes::int
                 AND (SELECT expired.alone FROM expired WHERE expired.claim_id = runs.claim_id)
+-- end
+                OR cancel IS NOT NULL
                 THEN now()
         END,
         lane = CASE WHEN crash_count + 1 >= @isolation::int THEN -abs(lane) ELSE lane END

@@ -39,7 +39,7 @@ SET before = beats.expires_at,
 
 -- name: FollowBeat :exec
 -- After Beat, in its transaction: the leases expire with it from now on.
--- Index: leases_pkey. Locks: the leases in id order; passes over those of which a part
+-- Index: leases_pkey. Locks: the leases in id order; skips those of which a part
 -- was reclaimed, as RenewLeases does.
 -- Idempotent: a repeat writes the same values.
 UPDATE durable.leases

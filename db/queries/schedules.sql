@@ -49,7 +49,7 @@ WHERE id = ANY (@ids::uuid[])
 
 -- name: MaterializeRuns :many
 -- EnqueueRuns for occurrences; also runs_occurrence.
--- Idempotent: an occurrence that is stored is passed over.
+-- Idempotent: an occurrence that is stored is skipped.
 WITH known AS MATERIALIZED (
     SELECT lanes.id
     FROM (
@@ -251,7 +251,7 @@ SELECT
 
 -- name: NextEvaluation :one
 -- The first question of every materializer, and mostly the only one: microseconds until a
--- schedule is due; 0: one is; negative: none will be. Those set aside are passed over.
+-- schedule is due; 0: one is; negative: none will be. Those set aside are skipped.
 -- Index: the head of schedules_look. Locks: none.
 SELECT coalesce(
     (

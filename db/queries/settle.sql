@@ -23,6 +23,7 @@ RETURNING id;
 -- Index: runs_pkey. Locks: as SettleSuccesses, then inserts.
 -- Idempotent: a repeat, or a late call, returns no rows.
 WITH settled AS (
+-- block: write-outcomes
     UPDATE durable.runs
     SET state = CASE
             WHEN cancel IS NOT NULL AND @outcomes::jsonb -> (id::text) ->> 0 = '0' THEN 5
@@ -42,6 +43,7 @@ WITH settled AS (
     WHERE id = ANY (@ids::uuid[])
       AND claim_id = @claim_id::uuid
       AND state = 1
+-- end
     RETURNING id, lane, state, due_at, attempt, fence, started_at, cancel
 ), queued AS (
 -- block: enter-line of settled
@@ -51,6 +53,7 @@ WITH settled AS (
 -- end
     WHERE settled.state = 0
 ), recorded AS (
+-- block: record-outcomes of settled
     INSERT INTO durable.attempts (
         run_id, fence, number, outcome, worker, started_at, ended_at, error, stack, log
     )
@@ -72,7 +75,9 @@ WITH settled AS (
     FROM settled
     WHERE @outcomes::jsonb -> (settled.id::text) ->> 3 IS NOT NULL
     ON CONFLICT DO NOTHING
+-- end
 ), reported AS (
+-- block: report-outcomes of settled
     INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
     SELECT
         settled.id,
@@ -86,6 +91,7 @@ WITH settled AS (
     FROM settled
     WHERE settled.state >= 4
     ON CONFLICT DO NOTHING
+-- end
 )
 SELECT settled.id
 FROM settled;
@@ -97,6 +103,7 @@ FROM settled;
 -- Index: runs_pkey; permits_pkey for a run whose permits outlast a claim. Locks and
 -- idempotence: as SettleRuns.
 WITH settled AS (
+-- block: write-outcomes
     UPDATE durable.runs
     SET state = CASE
             WHEN cancel IS NOT NULL AND @outcomes::jsonb -> (id::text) ->> 0 = '0' THEN 5
@@ -116,6 +123,7 @@ WITH settled AS (
     WHERE id = ANY (@ids::uuid[])
       AND claim_id = @claim_id::uuid
       AND state = 1
+-- end
     RETURNING
         id, lane, state, due_at, attempt, fence, started_at, cancel, gates, limits, weights, strict
 ), lined AS (
@@ -169,6 +177,7 @@ WITH settled AS (
     WHERE settled.id = ANY (@handed_back::uuid[])
       AND limits.kind <> 1
 ), recorded AS (
+-- block: record-outcomes of settled
     INSERT INTO durable.attempts (
         run_id, fence, number, outcome, worker, started_at, ended_at, error, stack, log
     )
@@ -179,14 +188,20 @@ WITH settled AS (
         (@outcomes::jsonb -> (settled.id::text) ->> 3)::smallint,
         @worker::text,
         settled.started_at,
-        now(),
+        least(
+            now(),
+            settled.started_at
+                + (@outcomes::jsonb -> (settled.id::text) ->> 8)::bigint * interval '1 microsecond'
+        ),
         @outcomes::jsonb -> (settled.id::text) ->> 4,
         @outcomes::jsonb -> (settled.id::text) ->> 5,
         @outcomes::jsonb -> (settled.id::text) ->> 7
     FROM settled
     WHERE @outcomes::jsonb -> (settled.id::text) ->> 3 IS NOT NULL
     ON CONFLICT DO NOTHING
+-- end
 ), reported AS (
+-- block: report-outcomes of settled
     INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
     SELECT
         settled.id,
@@ -200,6 +215,7 @@ WITH settled AS (
     FROM settled
     WHERE settled.state >= 4
     ON CONFLICT DO NOTHING
+-- end
 )
 SELECT settled.id
 FROM settled;
@@ -271,7 +287,7 @@ SELECT settled.id
 FROM settled;
 
 -- name: Verdicts :many
--- What became of runs that a settle did not touch. Index: runs_pkey. Locks: none.
+-- What happened to runs that a settle did not touch. Index: runs_pkey. Locks: none.
 SELECT
     id,
     (claim_id IS NOT DISTINCT FROM @claim_id::uuid AND state <> 1)::boolean AS landed

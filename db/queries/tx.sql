@@ -1,7 +1,7 @@
 -- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 
 -- name: GuardRun :many
--- In a transaction of the caller's: locks the run, if it still belongs to the claim,
+-- In the caller's transaction: locks the run, if it still belongs to the claim,
 -- until that transaction ends, and reclaim passes it over meanwhile. The id returned is
 -- the verdict.
 -- Index: runs_pkey. Locks: the run; waits for a transaction that has locked it (a
@@ -15,7 +15,7 @@ WHERE id = @id::uuid
 FOR UPDATE;
 
 -- name: CompleteRun :many
--- In a transaction of the caller's: ends the run, if it still belongs to the claim, and
+-- In the caller's transaction: ends the run, if it still belongs to the claim, and
 -- records the attempt (outcome 1, success) when it has log lines. The id returned is the
 -- verdict.
 -- Index: runs_pkey; workers_pkey for the worker's name. Locks: the run.
@@ -69,7 +69,7 @@ WHERE id = @id::uuid
 FOR NO KEY UPDATE;
 
 -- name: NotifyAtCommit :many
--- In a transaction of the caller's, whose settings it leaves alone. Listeners are
+-- In the caller's transaction, whose settings it leaves alone. Listeners are
 -- notified when that commits. No rows, no locks until then.
 -- Idempotent: a repeat in one transaction sends one notification.
 SELECT pg_notify(@channel::text, @payload::text)::text AS sent;

@@ -309,7 +309,7 @@ CREATE TABLE limits (
     buckets     INTEGER NOT NULL,
     least_share INTEGER NOT NULL,        -- of one key of a dynamic window
     most_share  INTEGER NOT NULL,
-    action      INTEGER NOT NULL,        -- what becomes of runs when it is full
+    action      INTEGER NOT NULL,        -- what happens to runs when it is full
     retry_after INTEGER NOT NULL,
     -- 0 active, 1 draining, 2 off, 3 removed
     state       INTEGER NOT NULL DEFAULT 0,

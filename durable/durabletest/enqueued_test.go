@@ -152,7 +152,7 @@ func TestKitFails(t *testing.T) {
 			tb.Error(err)
 		}
 	}
-	t.Run("a run that is retried for ever", func(t *testing.T) {
+	t.Run("a run that is retried forever", func(t *testing.T) {
 		t.Parallel()
 		said := play(t, func(tb testing.TB, kit *durabletest.Kit) {
 			kit.Limits.Executions = 1000
@@ -165,7 +165,7 @@ func TestKitFails(t *testing.T) {
 		require.Contains(t, said, "job=mail")
 		require.Contains(t, said, `error="busy"`)
 	})
-	t.Run("a run that begins anew at once", func(t *testing.T) {
+	t.Run("a run that begins again immediately", func(t *testing.T) {
 		t.Parallel()
 		for _, call := range []func(kit *durabletest.Kit){
 			func(kit *durabletest.Kit) { kit.RunDue() },
@@ -208,7 +208,7 @@ func TestKitFails(t *testing.T) {
 			close(hold) // else the bubble cannot end
 		})
 	})
-	t.Run("nobody to execute anything", func(t *testing.T) {
+	t.Run("no one to execute anything", func(t *testing.T) {
 		t.Parallel()
 		said := play(t, func(_ testing.TB, kit *durabletest.Kit) { kit.RunDue() })
 		require.Contains(t, said, "RunDue without a worker")

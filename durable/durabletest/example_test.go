@@ -10,7 +10,7 @@ import (
 	"github.com/durable-worker/durable-worker/durable/durabletest"
 )
 
-// inExample stands for the *testing.T that a test has.
+// inExample takes the place of the *testing.T that a test has.
 type inExample struct{ *testing.T }
 
 func (inExample) Context() context.Context { return context.Background() }

@@ -83,7 +83,7 @@ func TestRunDue(t *testing.T) {
 			require.Zero(t, kit.RunDue())
 		})
 	})
-	t.Run("what was executed before the test came to the call is told by it", func(t *testing.T) {
+	t.Run("what was executed before the test came to the call is reported by it", func(t *testing.T) {
 		t.Parallel()
 		durabletest.Run(t, func(t *testing.T, kit *durabletest.Kit) {
 			kit.Worker(handles(func(context.Context, *durable.Run[mailArgs]) error { return nil }))

@@ -55,7 +55,7 @@ func TestPause(t *testing.T) {
 				return run.SetResult("second")
 			}))
 			kit.Advance(durabletest.LeaseDuration / 2)
-			require.Equal(t, []string{"first begins"}, notes.read(), "the lease still stands")
+			require.Equal(t, []string{"first begins"}, notes.read(), "the lease is still valid")
 			kit.Advance(durabletest.LeaseDuration)
 			require.Equal(t, []string{"first begins", "second"}, notes.read())
 

@@ -49,7 +49,7 @@ func TestPerform(t *testing.T) {
 		require.JSONEq(t, "1", string(got.Enqueued[0].Args))
 		durabletest.RequireEnqueued(t, db, count, func(n int, _ durable.Record) bool { return n == 2 })
 	})
-	t.Run("a failure is told as the handler returned it, with its delay", func(t *testing.T) {
+	t.Run("a failure is reported as the handler returned it, with its delay", func(t *testing.T) {
 		t.Parallel()
 		fails := func(context.Context, *durable.Run[mailArgs]) error { return fmt.Errorf("send: %w", errBusy) }
 		got := durabletest.Perform(t, mailJob(), fails, ada)

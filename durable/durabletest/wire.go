@@ -103,7 +103,7 @@ func (x wire) HandBack(ctx context.Context, request store.ClaimRequest) (int, er
 	return through(ctx, x.w, func() (int, error) { return x.Store.HandBack(ctx, request) })
 }
 
-// Settle notes what became of what the worker was given.
+// Settle notes what happened to what the worker was given.
 func (x wire) Settle(ctx context.Context, settlements []store.Settlement) ([]store.Verdict, error) {
 	return through(ctx, x.w, func() ([]store.Verdict, error) {
 		verdicts, err := x.Store.Settle(ctx, settlements)

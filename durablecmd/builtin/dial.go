@@ -33,7 +33,7 @@ func newClient(g gate) *http.Client {
 }
 
 // dial connects, unless the address that the host has now is one that only a
-// list that says it may lead to. The address is looked at when the connection
+// list that says it may lead to. The address is examined when the connection
 // is made, so a name that changes its address between two looks gains nothing.
 func (g gate) dial(ctx context.Context, network, hostport string) (net.Conn, error) {
 	host, _, err := net.SplitHostPort(hostport)

@@ -120,16 +120,16 @@ func judge(name string, err error, stderr *tail) error {
 	}
 }
 
-// maxTold is how much of what a program says of its failure is kept, bytes: an
+// maxNamed is how much of what a program says of its failure is kept, bytes: an
 // error is stored up to 8 KiB, from its beginning.
-const maxTold = 4 << 10
+const maxNamed = 4 << 10
 
 // withOutput adds the program's output to why it failed.
 func withOutput(name string, err error, stderr *tail) error {
 	err = fmt.Errorf("command %s: %w", name, err)
 	if text := strings.TrimSpace(stderr.String()); text != "" {
-		if len(text) > maxTold {
-			text = "…" + strings.ToValidUTF8(text[len(text)-maxTold:], "")
+		if len(text) > maxNamed {
+			text = "…" + strings.ToValidUTF8(text[len(text)-maxNamed:], "")
 		}
 		err = fmt.Errorf("%w: %s", err, text)
 	}

@@ -182,7 +182,7 @@ func pids(t *testing.T, path string, n int) (numbers []int) {
 }
 
 // gone waits until processes have ended. A grandchild may stay a zombie until
-// whoever adopted it looks; it does nothing any more.
+// the process that adopted it looks; it does nothing any more.
 func gone(t *testing.T, numbers []int) {
 	t.Helper()
 	for _, number := range numbers {

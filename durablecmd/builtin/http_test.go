@@ -79,7 +79,7 @@ func TestHTTPJudgesByTheStatus(t *testing.T) {
 		"503":                                {503, nil, durable.Pending, time.Hour},
 		"429 in seconds":                     {429, map[string]string{"Retry-After": "70"}, durable.Pending, 70 * time.Second},
 		"503 at an instant":                  {503, map[string]string{"Date": "Wed, 21 Oct 2015 07:28:00 GMT", "Retry-After": "Wed, 21 Oct 2015 07:30:00 GMT"}, durable.Pending, 2 * time.Minute},
-		"503 for ever":                       {503, map[string]string{"Retry-After": "9223372036854775807"}, durable.Pending, 24 * time.Hour},
+		"503 forever":                        {503, map[string]string{"Retry-After": "9223372036854775807"}, durable.Pending, 24 * time.Hour},
 		"503 with a wish that is no number":  {503, map[string]string{"Retry-After": "-5"}, durable.Pending, time.Hour},
 		"503 with a wish that is too large":  {503, map[string]string{"Retry-After": "99999999999999999999"}, durable.Pending, time.Hour},
 		"503 with a wish that is not a date": {503, map[string]string{"Retry-After": "soon"}, durable.Pending, time.Hour},
@@ -192,7 +192,7 @@ func TestHTTPGivesUpWhenTheTimeIsOver(t *testing.T) {
 	require.Zero(t, r.Attempt)
 }
 
-func TestHTTPTriesAgainWhenNobodyAnswers(t *testing.T) {
+func TestHTTPTriesAgainWhenNoServerAnswers(t *testing.T) {
 	t.Parallel()
 	closed := httptest.NewServer(http.NotFoundHandler())
 	address := closed.URL

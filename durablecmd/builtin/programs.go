@@ -26,7 +26,7 @@ var programName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 // ParsePrograms reads a list separated by commas of name=/absolute/path, or of
 // the path alone, which is then also the name:
 // report=/usr/local/bin/report,/bin/true. Whether the programs are there is not
-// looked at. Empty text is an empty list.
+// examined. Empty text is an empty list.
 func ParsePrograms(text string) (Programs, error) {
 	var p Programs
 	if text == "" {

@@ -1,5 +1,5 @@
 // Command encryption hides args and results from readers of the database:
-// AES-GCM with named keys, a change of keys while runs wait, and what becomes of
+// AES-GCM with named keys, a change of keys while runs wait, and what happens to
 // runs that were tampered with or whose key is gone.
 package main
 

@@ -1,4 +1,4 @@
-// Command schedule declares a nightly report, and shows what becomes of it when
+// Command schedule declares a nightly report, and shows what happens to it when
 // the clock is set forward, while no worker is there, and when an operator takes a
 // hand. The clock of its store is set by hand: a week takes a moment.
 package main

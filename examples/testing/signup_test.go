@@ -149,7 +149,7 @@ func TestWorkerLosesItsNetwork(t *testing.T) {
 	})
 }
 
-// A deploy: the worker is told to stop while a mail is on its way. The run is
+// A deploy: the worker is asked to stop while a mail is on its way. The run is
 // handed back, and no attempt is spent.
 func TestDeploy(t *testing.T) {
 	durabletest.Run(t, func(t *testing.T, kit *durabletest.Kit) {

@@ -11,7 +11,7 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres"
 )
 
-func TestNobodyIsGreetedWithoutAnAccount(t *testing.T) {
+func TestNoOneIsGreetedWithoutAnAccount(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, accounts(t.Context(), pgtest.Database(t), &out))
 	require.Equal(t, `ada@example.com signed up: true

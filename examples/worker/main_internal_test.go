@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	main()
 }
 
-// program is the program as somebody types it.
+// program is the program as a person types it.
 func program(t *testing.T, dsn string, args ...string) (*exec.Cmd, *bytes.Buffer) {
 	t.Helper()
 	var out bytes.Buffer

@@ -49,17 +49,17 @@ type arming struct {
 	left    int
 	lacking int // the need of the first waiter for which too little is left; zero: none
 	walled  bool
-	others  int       // what waiters of other lanes need, before the one that is looked at
+	others  int       // what waiters of other lanes need, before the one that is examined
 	busy    int       // what those need that are tried again
 	again   time.Time // when the first of those is
-	ahead   int       // what all need that come before the one that is looked at
+	ahead   int       // what all need that come before the one that is examined
 	beyond  int       // what waiters need that may have others cancelled
 	keepers []*waiting
 	staying laneCounts // waiters that stay
 	short   laneCounts // those of them that stay because the worker has no room
 }
 
-// stay looks at a waiter that stays.
+// stay examines a waiter that stays.
 func (a *arming) stay(w *waiting) {
 	need := a.need(a.gate, w)
 	a.staying.add(w.Lane)

@@ -175,7 +175,7 @@ func TestKeyWhoseWindowOfAllKeysIsBusyIsTriedAgain(t *testing.T) {
 	require.Len(t, admit.Decide(&in).Admitted, 2)
 }
 
-func TestHeldRowKeepsItsPlaceAndIsTriedAgain(t *testing.T) {
+func TestLockedRowRetainsItsPlaceAndIsTriedAgain(t *testing.T) {
 	gate := admit.GateOf(7, "k")
 	in := admit.Input{
 		Now: start, Room: 5, Gates: []admit.Gate{{ID: gate, Limit: semaphore(7, 1)}}, Lanes: []admit.Lane{ours}, Waiters: waiters(gate, 1, 1, 2),

@@ -58,7 +58,7 @@ func TestPlacesThatAreNotOthersAreTaken(t *testing.T) {
 	require.Equal(t, []admit.Turn{{Line: 2, DueAt: start, Gate: gate}}, d.Turns, "it has a turn at its resumption")
 }
 
-func TestWorkerThatComesKeepsItsPlacesAndASlowOneLosesThem(t *testing.T) {
+func TestANewWorkerRetainsItsPlacesAndASlowOneLosesThem(t *testing.T) {
 	gate := admit.GateOf(7, "k")
 	row := admit.Kept{Gate: gate, Lane: 1, ExpiresAt: start.Add(time.Millisecond)}
 	in := admit.Input{

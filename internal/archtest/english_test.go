@@ -105,6 +105,34 @@ func texts(file *ast.File) []written {
 	return all
 }
 
+// plainTests finds words in the comments and strings of tests that have a plainer one:
+// those that are neither values of tests nor names of users.
+func plainTests(t tree) []string {
+	words := regexp.MustCompile(`(?i)\b(?:somebody|whoever|told|anew|stands|heard(?:\s|//)+of|at(?:\s|//)+once|for(?:\s|//)+ever|own(?:\s|//)+clock)\b`)
+	var findings []string
+	for _, f := range t.files {
+		if !f.test || f.generated || f.dir == "internal/archtest" {
+			continue
+		}
+		for _, text := range texts(f.syntax) {
+			for _, m := range words.FindAllStringIndex(text.text, -1) {
+				word := strings.Join(strings.Fields(strings.ToLower(strings.ReplaceAll(text.text[m[0]:m[1]], "//", ""))), " ")
+				line := f.fset.Position(text.at).Line + strings.Count(text.text[:m[0]], "\n")
+				findings = append(findings, fmt.Sprintf("%s:%d: %q: better %s", f.path, line, word, plainerInGo[word]))
+			}
+		}
+	}
+	return findings
+}
+
+func TestTestsAreInPlainEnglish(t *testing.T) {
+	holds(t, plainTests)
+	finds(t, plainTests, map[string]string{
+		"a/a_test.go": "package a\n\n// Whoever stops at\n// once.\nconst a = \"nobody is told\"\n",
+		"a/a.go":      "package a // told\n",
+	}, "a/a_test.go:3: \"at once\"", "a/a_test.go:3: \"whoever\"", "a/a_test.go:5: \"told\"")
+}
+
 func TestGoIsInPlainEnglish(t *testing.T) {
 	holds(t, plainGo)
 	found := wordsInGo(house(t))

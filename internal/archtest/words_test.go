@@ -20,6 +20,8 @@ var banned = map[string]string{
 	"manager": "name what it does", "util": "name what it does", "utils": "name what it does", "helper": "name what it does",
 	"helpers": "name what it does", "common": "name what it holds", "misc": "name what it holds",
 	"types": "one concept, one file", "models": "one concept, one file",
+	"somebody": "name who it is", "whoever": "name who it is", "nobody": "none, no worker", "told": "notified, logged, reported",
+	"anew": "again", "stands": "is, stays, counts",
 }
 
 // vocabulary finds banned words in names.

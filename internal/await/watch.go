@@ -286,7 +286,7 @@ func (w *watch) failed(ids []store.RunID, err error) {
 	}
 }
 
-// tell passes on what became of a run, which then has no waiter any more. The
+// tell passes on what happened to a run, which then has no waiter any more. The
 // caller holds the mutex.
 func (w *watch) tell(id store.RunID, record store.Record, err error) {
 	run := w.runs[id]

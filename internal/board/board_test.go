@@ -36,7 +36,7 @@ func TestBoard(t *testing.T) {
 		b.Give(due)
 		require.Empty(t, box.Take())
 	})
-	t.Run("what is too much is told as some run", func(t *testing.T) {
+	t.Run("what is too much is reported as some run", func(t *testing.T) {
 		box := board.NewBox()
 		for range 10_100 {
 			box.Put(store.Signal{Kind: store.RunEnded, Run: store.NewRunID()})

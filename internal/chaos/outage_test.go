@@ -18,8 +18,8 @@ import (
 )
 
 // TestOutage_ServerStoppedForLongerThanALease takes the database away for longer
-// than any lease lasts. Handlers are told before their leases run out, workers
-// go on without a restart, nothing is lost and nobody is charged.
+// than any lease lasts. Handlers are cancelled before their leases run out, workers
+// go on without a restart, nothing is lost and no one is charged.
 func TestOutage_ServerStoppedForLongerThanALease(t *testing.T) {
 	t.Parallel()
 	const lasts = 9 * time.Second
@@ -34,14 +34,14 @@ func TestOutage_ServerStoppedForLongerThanALease(t *testing.T) {
 	stoppedAt := time.Now()
 	server.Stop(t, pgtest.Immediate)
 	<-time.After(lasts + 3*time.Second)
-	var told []time.Duration
+	var noticed []time.Duration
 	for _, w := range workers {
-		told = append(told, toldAt(t, w).Sub(stoppedAt))
+		noticed = append(noticed, noticedAt(t, w).Sub(stoppedAt))
 	}
 	// The margin before the lease's end is a second: a machine that stops a
 	// process for longer may make one of the two late, which is assumed not to be.
-	require.Less(t, slices.Min(told), lasts, "nobody was told before its lease ran out")
-	require.Less(t, slices.Max(told), lasts+2*time.Second, "told too late")
+	require.Less(t, slices.Min(noticed), lasts, "none was cancelled before its lease ran out")
+	require.Less(t, slices.Max(noticed), lasts+2*time.Second, "cancelled too late")
 	server.Start(t)
 	release(t, gate)
 	until(t, db, 2*time.Minute, "every run succeeds", succeeded(120))
@@ -62,8 +62,8 @@ func TestOutage_ServerStoppedForLongerThanALease(t *testing.T) {
 
 var lostLine = regexp.MustCompile(`time=(\S+) level=WARN msg="lease lost"`)
 
-// toldAt returns when a worker first logged that a lease was lost.
-func toldAt(t *testing.T, w *worker) time.Time {
+// noticedAt returns when a worker first logged that a lease was lost.
+func noticedAt(t *testing.T, w *worker) time.Time {
 	t.Helper()
 	require.Eventually(t, func() bool { return lostLine.MatchString(w.log()) }, time.Minute, 10*time.Millisecond, "no lease was lost")
 	found := lostLine.FindStringSubmatch(w.log())

@@ -226,7 +226,7 @@ func (b *beats) made(conn *pgx.Conn, name string) map[int64]bool {
 	_, err = pgx.ForEachRow(rows, []any{&generation, &at}, func() error {
 		require.False(b.t, made[at.UnixMicro()], "%s: %v twice, the second time of generation %d", name, at, generation)
 		made[at.UnixMicro()] = true
-		require.True(b.t, b.meant(name, at), "%s: %v of generation %d, which is nobody's instant", name, at, generation)
+		require.True(b.t, b.meant(name, at), "%s: %v of generation %d, which is no one's instant", name, at, generation)
 		return nil
 	})
 	require.NoError(b.t, err)

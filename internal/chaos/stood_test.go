@@ -13,7 +13,7 @@ import (
 )
 
 // A process that stood still for longer than a run's timeout and the grace after
-// it accuses no handler that returns as soon as it is told.
+// it accuses no handler that returns as soon as it is asked to.
 func TestStoodStill_HandlerIsNotAccused(t *testing.T) {
 	dsn := "sqlite:" + filepath.Join(t.TempDir(), "durable.db")
 	db := openStore(t, dsn)

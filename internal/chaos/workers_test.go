@@ -52,7 +52,7 @@ func killStopTerminate(t *testing.T, dsn string, timed bool) {
 	ofEnded, endedAt := runningOn(t, db, "ended"), ended.signal(syscall.SIGTERM)
 	drainedAt := ended.exited()
 	require.Less(t, drainedAt.Sub(endedAt), drainTimeout+cancelGrace, "a drain takes its time and no more")
-	if !timed { // it may have the lock of the file when it is stopped, and then nobody gets on
+	if !timed { // it may have the lock of the file when it is stopped, and then no one gets on
 		stopped.signal(syscall.SIGSTOP)
 	}
 	<-time.After(time.Until(killedAt.Add(2 * leaseDuration)))
@@ -124,7 +124,7 @@ func poison(t *testing.T, dsn string) {
 	require.NoError(t, err)
 	over := make(chan struct{})
 	supervised := make(chan struct{})
-	go func() { // whoever dies is started again, as containers are
+	go func() { // a worker that dies is started again, as containers are
 		defer close(supervised)
 		for n := 0; ; n++ {
 			w := startWorker(t, dsn, fmt.Sprintf("w%d", n))

@@ -65,7 +65,7 @@ func (p *Plan) AskAlone(try int) Ask {
 	return Ask{Steps: []store.Step{{Lane: head.Lane, Take: 1}}, Limit: 1}
 }
 
-// turnsAlone is how many turns are looked at for one isolated run: others' gates may
+// turnsAlone is how many turns are examined for one isolated run: others' gates may
 // be full.
 const turnsAlone = 10
 

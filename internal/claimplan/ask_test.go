@@ -124,7 +124,7 @@ func TestPlan_AShortAdmissionHasTheLinesReadAgain(t *testing.T) {
 	require.Len(t, p.Ask(10, noCap).Admissions, 1)
 }
 
-func TestPlan_AWakeUpAfterRunsWereLookedForInVainIsAboutTurnsFirst(t *testing.T) {
+func TestPlan_AWakeUpAfterAVainClaimIsAboutTurnsFirst(t *testing.T) {
 	p := planned(laneHead(1, 0), turnsHead(1, 0, 1))
 	take := func(ask claimplan.Ask, runs ...store.ClaimedRun) {
 		p.ApplyClaim(&store.ClaimRequest{Steps: ask.Steps, Admissions: ask.Admissions, Limit: ask.Limit}, runs)

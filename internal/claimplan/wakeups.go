@@ -18,7 +18,7 @@ type WakeUps struct {
 	watches  map[store.LaneID]watching
 }
 
-// watching is a lane that the worker looks at again and again.
+// watching is a lane that the worker examines again and again.
 type watching struct {
 	store.Due
 
@@ -35,7 +35,7 @@ func (u *WakeUps) Add(due store.Due) {
 	u.lanes[due.Lane] = due
 }
 
-// Watch has a lane looked at with every claim, until an instant and once after it.
+// Watch has a lane examined with every claim, until an instant and once after it.
 func (u *WakeUps) Watch(due store.Due, until time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/cron"
 )
 
-func TestCompile_RefusesWhatNobodyMeans(t *testing.T) {
+func TestCompile_RefusesLikelyMistakes(t *testing.T) {
 	t.Parallel()
 	for expression, says := range map[string]string{
 		"٠ 3 * * *":                              `minute "٠"`,

@@ -78,13 +78,13 @@ func TestSearch_IsBounded(t *testing.T) {
 	search := rule.Search(ctx)
 	at := instant(t, "2026-01-01T00:00:00Z")
 	require.False(t, search.Next(at).IsZero())
-	cancel(errors.New("told to stop"))
+	cancel(errors.New("asked to stop"))
 	require.True(t, search.Next(at).IsZero())
 	require.True(t, search.Last(at, at.AddDate(1, 0, 0)).IsZero())
 	require.Empty(t, search.Recent(at, at.AddDate(1, 0, 0), 5))
-	require.ErrorContains(t, search.Err(), "told to stop")
+	require.ErrorContains(t, search.Err(), "asked to stop")
 	_, err = search.Preview(at, 5)
-	require.ErrorContains(t, err, "told to stop")
+	require.ErrorContains(t, err, "asked to stop")
 }
 
 // TestRecent_PastALongBlackout asks for the last few of a rule that fires each

@@ -51,7 +51,7 @@ const (
 	maxAnswer = 1 << 10
 )
 
-// ExportSpans posts the spans. It returns nil whatever becomes of them.
+// ExportSpans posts the spans. It returns nil whatever happens to them.
 func (e *Exporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
 	if len(spans) == 0 {
 		return nil

@@ -43,7 +43,7 @@ func TestServerEndsWithAKilledProcess(t *testing.T) {
 	if os.Getenv(holding) != "" {
 		server := pgtest.StartPrivate(t, pgtest.Options{})
 		_, _ = os.Stdout.WriteString(server.Dir() + "\n")
-		<-t.Context().Done() // for ever: it is killed
+		<-t.Context().Done() // forever: it is killed
 	}
 	self, err := os.Executable()
 	require.NoError(t, err)

@@ -88,7 +88,7 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// sums returns what the store has been told was done.
+// sums returns what has been reported to the store.
 func sums(t *testing.T, l *listened) (sum store.Tally) {
 	t.Helper()
 	points, err := l.Series(t.Context(), store.SeriesQuery{Span: store.Quarter, Within: 24 * time.Hour})

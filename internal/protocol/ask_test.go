@@ -37,7 +37,7 @@ func TestAsk_RefillsAtAQuarterOrAfterLingering(t *testing.T) {
 	e = a.Step(protocol.AskEvent{Kind: protocol.AskFreed, Count: 24, At: time.Second + time.Millisecond})
 	require.Equal(t, time.Second+1500*time.Microsecond, e.Wake)
 	require.Equal(t, 75, a.Wanted())
-	require.Equal(t, 100, a.Step(protocol.AskEvent{Kind: protocol.AskFreed, Count: 75, At: time.Second + time.Millisecond}).Ask, "idle: at once")
+	require.Equal(t, 100, a.Step(protocol.AskEvent{Kind: protocol.AskFreed, Count: 75, At: time.Second + time.Millisecond}).Ask, "idle: immediately")
 }
 
 func TestAsk_SleepsOnlyAfterAnEmptyAnswer(t *testing.T) {

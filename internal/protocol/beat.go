@@ -161,10 +161,10 @@ func (b *Beat) answered(e BeatEvent) (lost []lease.ClaimID) {
 	}
 	for _, claim := range b.asked {
 		h, held := b.held[claim]
-		stands, mentioned := renewed[claim]
+		confirmed, mentioned := renewed[claim]
 		switch {
-		case !held, mentioned && !stands:
-		case stands:
+		case !held, mentioned && !confirmed:
+		case confirmed:
 			h.deadline = b.Terms.Deadline(b.askedAt)
 		default:
 			delete(b.held, claim)

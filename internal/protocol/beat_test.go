@@ -63,7 +63,7 @@ func TestBeat_GrantThatCameTooLateIsLost(t *testing.T) {
 	require.Equal(t, []lease.ClaimID{claimID(1)}, e.Lost)
 }
 
-// modelStore is the other side: expiry on its own clock, which runs at another
+// modelStore is the other side: expiry on a clock of its own, which runs at another
 // rate, and takeovers as soon as it allows.
 type modelStore struct {
 	expires map[lease.ClaimID]time.Duration
@@ -101,7 +101,7 @@ func simulateBeat(t *testing.T, seed uint64, random *rand.Rand) {
 		lostBefore, lostAfter := random.IntN(4) == 0, random.IntN(4) == 0
 		event := protocol.BeatEvent{Kind: protocol.BeatAnswered}
 		for _, claim := range e.Renew {
-			if expiry, stands := store.expires[claim]; !lostBefore && stands && store.now(arrives) < expiry {
+			if expiry, known := store.expires[claim]; !lostBefore && known && store.now(arrives) < expiry {
 				store.expires[claim] = store.now(arrives) + terms.Duration
 				event.Claims = append(event.Claims, claim)
 			}
@@ -143,8 +143,8 @@ func simulateBeat(t *testing.T, seed uint64, random *rand.Rand) {
 }
 
 func TestBeat_OnlyTicksAndAnswersSend(t *testing.T) {
-	// Whoever holds or releases does not send: what it was told to send would be
-	// taken for in flight for ever.
+	// Holding or releasing does not send: what it was asked to send would be
+	// taken for in flight forever.
 	b := protocol.Beat{Terms: terms30}
 	b.Step(protocol.BeatEvent{Kind: protocol.BeatHeld, Claim: claimID(1)})
 	require.Empty(t, b.Step(protocol.BeatEvent{Kind: protocol.BeatHeld, At: 11 * time.Second, Asked: 11 * time.Second, Claim: claimID(2)}).Renew)

@@ -21,12 +21,12 @@ func TestDrain_FinishThenCancelThenGiveUp(t *testing.T) {
 	require.False(t, d.Step(protocol.DrainEvent{Kind: protocol.DrainHurry, At: 16 * time.Second}).CancelHandlers, "over is over")
 }
 
-func TestDrain_NothingInHandIsDoneAtOnce(t *testing.T) {
+func TestDrain_NothingInHandIsDoneImmediately(t *testing.T) {
 	d := protocol.Drain{Timeout: 10 * time.Second}
 	require.True(t, d.Step(protocol.DrainEvent{Kind: protocol.DrainStop}).Done)
 }
 
-func TestDrain_HurrySkipsTheTimeToFinish(t *testing.T) {
+func TestDrain_StopNowSkipsTheTimeToFinish(t *testing.T) {
 	d := protocol.Drain{Timeout: time.Hour, Grace: 5 * time.Second}
 	require.False(t, d.Step(protocol.DrainEvent{Kind: protocol.DrainHurry, Executing: 1}).CancelHandlers, "not draining yet")
 	d.Step(protocol.DrainEvent{Kind: protocol.DrainStop, Executing: 1})
@@ -34,7 +34,7 @@ func TestDrain_HurrySkipsTheTimeToFinish(t *testing.T) {
 	require.Equal(t, protocol.DrainEffects{CancelHandlers: true, Wake: 6 * time.Second}, e)
 }
 
-func TestDrain_TimesThatAreTooLongAreForEver(t *testing.T) {
+func TestDrain_TimesThatAreTooLongAreForever(t *testing.T) {
 	d := protocol.Drain{Timeout: math.MaxInt64, Grace: math.MaxInt64}
 	e := d.Step(protocol.DrainEvent{Kind: protocol.DrainStop, At: time.Hour, Executing: 1})
 	require.Equal(t, protocol.DrainEffects{Wake: math.MaxInt64}, e)

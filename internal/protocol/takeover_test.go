@@ -54,7 +54,7 @@ func TestTakeover_JumpForwardLeavesLivingOwnersTime(t *testing.T) {
 	require.Equal(t, time.Hour, m.Seen(3*time.Second, noon.Add(time.Hour+4*time.Second)))
 	horizon, _ = m.Horizon(4 * time.Second)
 	require.Equal(t, noon.Add(7*time.Second), horizon, "what expired by the old time may be reclaimed, nothing else")
-	require.Zero(t, m.Seen(12*time.Second, noon.Add(time.Hour+13*time.Second)), "told once")
+	require.Zero(t, m.Seen(12*time.Second, noon.Add(time.Hour+13*time.Second)), "reported once")
 	require.Zero(t, m.Seen(14*time.Second, noon.Add(time.Hour+15*time.Second)))
 	horizon, _ = m.Horizon(14 * time.Second)
 	require.Equal(t, noon.Add(time.Hour+17*time.Second), horizon, "the hold is over, the new time counts")
@@ -77,10 +77,10 @@ func TestTakeover_WithoutAWriteNothingIsReclaimed(t *testing.T) {
 	require.Equal(t, time.Second, m.Rest(time.Hour+2*time.Second))
 	require.True(t, may(m, time.Hour+3*time.Second))
 	require.True(t, may(m, time.Hour+5*time.Second))
-	require.False(t, may(m, time.Hour+6*time.Second), "nobody knows any more")
+	require.False(t, may(m, time.Hour+6*time.Second), "no one knows any more")
 }
 
-func TestTakeover_AfterAnOutageNobodyReclaimsForAWhile(t *testing.T) {
+func TestTakeover_AfterAnOutageNoWorkerReclaimsForAWhile(t *testing.T) {
 	m := proven()
 	m.Wrote(60*time.Second, 60*time.Second)
 	require.False(t, may(m, 62*time.Second))
@@ -94,7 +94,7 @@ func TestTakeover_AShortGapIsNoOutage(t *testing.T) {
 	require.True(t, may(m, 5*time.Second))
 }
 
-func TestTakeover_AWriteThatTookLongMayHaveHappenedAtOnce(t *testing.T) {
+func TestTakeover_AWriteThatTookLongMayHaveHappenedImmediately(t *testing.T) {
 	m := proven()
 	m.Wrote(4*time.Second, 6*time.Second) // at 4, or only at 6: then there was time for an outage
 	require.False(t, may(m, 6*time.Second))

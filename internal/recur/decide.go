@@ -11,7 +11,7 @@ import (
 // missed.
 const lateness = time.Minute
 
-// decide says what becomes of a schedule that is due at now, or not planned
+// decide says what happens to a schedule that is due at now, or not planned
 // yet. It is pure but for the ids of the runs. It counts only if the search has
 // not been given up.
 func decide(rule *cron.Search, now time.Time, s *store.Schedule) store.Decision {

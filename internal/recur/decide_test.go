@@ -98,10 +98,10 @@ func TestDecide(t *testing.T) {
 			"run 1208610, run 1208620, run 1208630, run 1209600, (100), missed 0 to 1208600, next 1209610"},
 		{"all are caught up, those of the last hour", everyTen(durable.CatchUp(durable.CatchUpAll, time.Hour, 0), durable.Overlap(durable.OverlapAllow)), weeks,
 			"run 1206000, run 1206010, run 1206020, run 1209600, (361), missed 0 to 1205990, next 1209610"},
-		{"it stands at an instant that this machine's calendar does not hold", planned(durable.Every(24*time.Hour), durable.CatchUp(durable.CatchUpAll, 0, 10)), 2 * time.Minute,
+		{"it is at an instant that this machine's calendar does not hold", planned(durable.Every(24*time.Hour), durable.CatchUp(durable.CatchUpAll, 0, 10)), 2 * time.Minute,
 			"run 0, next 43200"},
 		{"an earlier run has not ended", busy(everyTen()), 0, "overlap 0 to 0, next 10"},
-		{"nobody was there, and an earlier run has not ended", busy(everyTen(durable.CatchUp(durable.CatchUpLatest, 0, 0))), time.Hour,
+		{"no one was there, and an earlier run has not ended", busy(everyTen(durable.CatchUp(durable.CatchUpLatest, 0, 0))), time.Hour,
 			"missed 0 to 3590, overlap 3600 to 3600, next 3610"},
 		{"an earlier run may overlap", busy(everyTen(durable.Overlap(durable.OverlapAllow))), 0, "run 0, next 10"},
 		{"room for two more beside the earlier one", busy(everyTen(durable.MaxUnfinished(3))), 25 * time.Second, "run 0, run 10, overlap 20 to 20, next 30"},
@@ -112,7 +112,7 @@ func TestDecide(t *testing.T) {
 		{"the earlier run has ended", waiting(everyTen(durable.Overlap(durable.OverlapWait)), 5*time.Second), 5 * time.Second, "run 0, next 10"},
 		{"it has waited long and is not missed", waiting(everyTen(durable.Overlap(durable.OverlapWait)), time.Hour), time.Hour + time.Second,
 			"run 0, next 10, waiting, look in 25ms"},
-		{"while it waited nobody was there any more", waiting(everyTen(durable.Overlap(durable.OverlapWait)), time.Hour), 3 * time.Hour,
+		{"while it waited no one was there any more", waiting(everyTen(durable.Overlap(durable.OverlapWait)), time.Hour), 3 * time.Hour,
 			"missed 0 to 10800, next 10810"},
 		{"once, on time", planned(durable.Once(noon)), 0, "run 0, next never"},
 		{"once, after an outage", planned(durable.Once(noon)), weeks, "run 0, next never"},
@@ -167,9 +167,9 @@ func TestDecide_BoundsOneTransaction(t *testing.T) {
 	require.Len(t, made, 1000, "large ones some at a time, none is left out")
 }
 
-// TestDecide_SkipsAMonthAtOnce: what waited for a month, and then may not wait any
+// TestDecide_SkipsAMonthInOneStep: what waited for a month, and then may not wait any
 // more, is one skip and not two and a half million steps.
-func TestDecide_SkipsAMonthAtOnce(t *testing.T) {
+func TestDecide_SkipsAMonthInOneStep(t *testing.T) {
 	t.Parallel()
 	s := planned(durable.Every(time.Second), durable.Overlap(durable.OverlapSkip))
 	const month = 30 * 24 * time.Hour
@@ -194,7 +194,7 @@ type counted struct {
 func (c *counted) Err() error { c.times++; return c.Context.Err() }
 
 // TestDecide_GivesUp: an evaluation that finds no end, or no time, is a fault of
-// its schedule, which stays where it stands.
+// its schedule, which stays where it is.
 func TestDecide_GivesUp(t *testing.T) {
 	t.Parallel()
 	ended, cancel := context.WithCancelCause(t.Context())

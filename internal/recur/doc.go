@@ -1,4 +1,4 @@
-// Package recur decides what becomes of a schedule that is due: which
+// Package recur decides what happens to a schedule that is due: which
 // occurrences become runs, which are skipped, and when the next one is. It is
 // pure but for the ids of the runs.
 //

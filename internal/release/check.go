@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// check makes a release as it will be made, somewhere else, and looks at it.
+// check makes a release as it will be made, somewhere else, and examines it.
 func (r release) check(ctx context.Context) error {
 	scratch, err := os.MkdirTemp("", "durable-release-")
 	if err != nil {

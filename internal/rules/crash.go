@@ -43,7 +43,7 @@ func CrashError(worker string, crashes int) string {
 	return fill(LeaseExpired, worker, strconv.Itoa(crashes))
 }
 
-// Released is what becomes of a run that could be Pending again: it is, unless it
+// Released is what happens to a run that could be Pending again: it is, unless it
 // was asked to be cancelled.
 func Released(cancel *string) (state store.State, reason string) {
 	if cancel != nil {

@@ -9,8 +9,8 @@ import (
 // Bounds of store.Limits.CheckLimits.
 const (
 	FaultsMost  = 20     // of each sort
-	FaultsLines = 10_000 // runs of the lines that are looked at
-	FaultsGates = 1_000  // gates with runs that wait that are looked at
+	FaultsLines = 10_000 // runs of the lines that are examined
+	FaultsGates = 1_000  // gates with runs that wait that are examined
 )
 
 // LimitFault says what is wrong, where so many places are held of so many.

@@ -2,7 +2,7 @@ package rules
 
 import "github.com/durable-worker/durable-worker/store"
 
-// Strand is what becomes of a running run whose claim has no lease any more. No
+// Strand is what happens to a running run whose claim has no lease any more. No
 // crash is counted, so a run that the sweep hands back ends only by its policy or
 // because cancel, the reason of a request to cancel it, is not nil. As after a
 // crash, the policy is the stronger of the two.

@@ -196,9 +196,9 @@ func renewRace(t *testing.T, f *fixture) {
 		}
 		return nil
 	})
-	for i, stands := range f.renew(grants...) {
-		if stands != (i >= n/2) {
-			t.Errorf("lock %d is held: %v", i, stands)
+	for i, isHeld := range f.renew(grants...) {
+		if isHeld != (i >= n/2) {
+			t.Errorf("lock %d is held: %v", i, isHeld)
 		}
 	}
 }

@@ -107,12 +107,12 @@ func (l *Locks) Renew(ctx context.Context, claims []lease.ClaimID, d time.Durati
 	until := lease.Elapsed() + d
 	var renewed, unknown []lease.ClaimID
 	for claim, command := range asked {
-		stands, fault := command.Int64()
+		extended, fault := command.Int64()
 		switch {
 		case fault != nil:
 			unknown = append(unknown, claim)
 			err = fault
-		case stands == 1:
+		case extended == 1:
 			renewed = append(renewed, claim)
 			l.extend(claim, until)
 		default:

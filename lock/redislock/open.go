@@ -78,7 +78,7 @@ func Open(ctx context.Context, url string, config Config) (*Locks, error) {
 	return l, nil
 }
 
-// OpenClient is Open with a client of the caller's, who also closes it. The
+// OpenClient is Open with the caller's client, who also closes it. The
 // client should not retry by itself and should obey contexts.
 func OpenClient(ctx context.Context, client redis.UniversalClient, config Config) (*Locks, error) {
 	if config.Prefix == "" {

@@ -87,7 +87,7 @@ func (l *Locks) HearFreed(ctx context.Context, waiter lease.ClaimID, hear func(n
 		case *redis.Subscription:
 			hear("")
 		case *redis.Message:
-			if told, name, ok := strings.Cut(received.Payload, " "); ok && told == me {
+			if woken, name, ok := strings.Cut(received.Payload, " "); ok && woken == me {
 				hear(name)
 			}
 		}

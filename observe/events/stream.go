@@ -77,7 +77,7 @@ type Stream struct {
 	logged  time.Time // when the last failure was
 }
 
-// Totals are what became of the events of a Stream.
+// Totals are what happened to the events of a Stream.
 type Totals struct {
 	Sent    int64 // the sink has taken them
 	Dropped int64 // the queue was full, or the sink did not take them
@@ -109,7 +109,7 @@ func New(sink Sink, config Config) *Stream {
 	return s
 }
 
-// Totals returns what became of the events until now.
+// Totals returns what happened to the events until now.
 func (s *Stream) Totals() Totals {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -303,7 +303,7 @@ func (s *Stream) drop(n int, err error) {
 	}
 	s.mu.Unlock()
 	if !quiet {
-		s.config.Logger.Warn("events are dropped: the sink does not take them", "event", "events.dropped", "dropped", dropped, "error", err)
+		s.config.Logger.Warn("events dropped: the sink does not accept them", "event", "events.dropped", "dropped", dropped, "error", err)
 	}
 }
 

@@ -24,7 +24,7 @@ type Snapshot struct {
 	Events *Events
 }
 
-// Events are what became of events, see package observe/events.
+// Events are what happened to events, see package observe/events.
 type Events struct {
 	Sent, Dropped int64
 	Failed        int64 // tries to send

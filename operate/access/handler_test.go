@@ -123,7 +123,7 @@ func TestWhoGetsIn(t *testing.T) {
 		{"viewer overrides the method", tokens, "POST", there, append(bearer(viewerToken), "X-Http-Method-Override", "GET"), 403, ""},
 		{"operator posts", tokens, "POST", there, bearer(operatorToken), 200, "operator@192.0.2.7 (token)"},
 		{"password", tokens, "POST", there, []string{"Authorization", "Basic YW5uOm9wZXJhdG9yLTAxMjM0NTY3ODlhYmNkZWY="}, 200, "ann@192.0.2.7 (token)"},
-		{"a cookie that nobody signed", tokens, "GET", there, []string{"Cookie", "durable_session=eyJuIjoiYSIsInIiOjIsInUiOjk5OTk5OTk5OTl9.x"}, 401, ""},
+		{"a cookie that no one signed", tokens, "GET", there, []string{"Cookie", "durable_session=eyJuIjoiYSIsInIiOjIsInUiOjk5OTk5OTk5OTl9.x"}, 401, ""},
 		{"any host", tokens, "GET", there, append(bearer(viewerToken), "Host", "evil.example"), 200, "viewer@192.0.2.7 (token)"},
 		{"own host", narrowed, "GET", there, append(bearer(viewerToken), "Host", "Durable.Example.com:8443"), 200, "viewer@192.0.2.7 (token)"},
 		{"other host", narrowed, "GET", there, append(bearer(viewerToken), "Host", "evil.example"), 421, ""},

@@ -58,7 +58,7 @@ func noticeOf(form url.Values) *notice {
 	return n
 }
 
-// did are the parameters that say what became of some runs.
+// did are the parameters that say what happened to some runs.
 func did(action store.RunAction, b operate.Bulk) url.Values {
 	values := url.Values{"did": {string(action)}}
 	for result, count := range map[store.ChangeResult]int{

@@ -142,7 +142,7 @@ type closed struct{}
 func (closed) Error() string     { return "conn closed" }
 func (closed) SafeToRetry() bool { return true }
 
-func TestAConnectionThatHasEndedIsTold(t *testing.T) {
+func TestAConnectionThatHasEndedIsReported(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{closed{}, io.ErrUnexpectedEOF, refusal("57P01"), refusal("08006")} {
 		require.True(t, backend.Disconnected(fmt.Errorf("cancel runs: %w", err)), err)

@@ -111,7 +111,7 @@ func saidOnce(t *testing.T, when string, doors map[string]func() error) {
 			seen := map[string]bool{}
 			for _, part := range strings.Split(strings.TrimSpace(line), ": ") {
 				part, _, _ = strings.Cut(part, " \"")
-				require.False(t, seen[part], "%s, %s: %q stands twice in %q", when, name, part, line)
+				require.False(t, seen[part], "%s, %s: %q occurs twice in %q", when, name, part, line)
 				seen[part] = true
 			}
 		}

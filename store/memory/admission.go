@@ -137,7 +137,7 @@ func (a *admitting) read(gates []*gate) {
 	}
 }
 
-// action is what becomes of runs that the gate refuses, if they say nothing else.
+// action is what happens to runs that the gate refuses, if they say nothing else.
 func (g *gate) action() store.LimitAction {
 	if g.limit == nil {
 		return store.FullWait

@@ -10,7 +10,7 @@ import (
 	"github.com/durable-worker/durable-worker/store/memory"
 )
 
-// shiftedLocks are locks whose clock jumps ahead when it is told to.
+// shiftedLocks are locks whose clock jumps ahead when the test says so.
 type shiftedLocks struct {
 	lock.Locks
 	ahead *atomic.Int64

@@ -20,7 +20,7 @@ func (s *Store) Renew(ctx context.Context, claims []lease.ClaimID, d time.Durati
 	expiresAt := now.Add(d)
 	var renewed []lease.ClaimID
 	for _, claim := range claims {
-		if l, stands := s.leases[claim]; stands && !l.expiresAt.IsZero() {
+		if l, known := s.leases[claim]; known && !l.expiresAt.IsZero() {
 			l.renewedAt, l.expiresAt = now, expiresAt
 			renewed = append(renewed, claim)
 		}

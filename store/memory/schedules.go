@@ -15,7 +15,7 @@ import (
 type schedule struct {
 	store.Schedule
 	over  bool      // its rule never fires again
-	retry time.Time // after a fault: not to be looked at before
+	retry time.Time // after a fault: not to be evaluated before
 	fault string    // why the rule could not be evaluated the last time
 
 	runs  []*run       // of the schedule, oldest first; the unfinished and the latest finished ones
@@ -39,7 +39,7 @@ type occurrence struct {
 	key        string
 }
 
-// lookAt is when the schedule is to be looked at; the zero time is immediately.
+// lookAt is when the schedule is to be evaluated; the zero time is immediately.
 func (one *schedule) lookAt() time.Time {
 	switch {
 	case one.fault != "":
@@ -51,7 +51,7 @@ func (one *schedule) lookAt() time.Time {
 	}
 }
 
-// asleep reports whether the schedule is not to be looked at at all.
+// asleep reports whether the schedule is not to be evaluated at all.
 func (one *schedule) asleep() bool { return one.over || one.Paused }
 
 // unfinished counts the runs that have not ended.
@@ -70,7 +70,7 @@ func (one *schedule) waits() (waits []store.WaitingSchedule) {
 	return waits
 }
 
-// ReevaluateNow has schedules that wait looked at now.
+// ReevaluateNow has schedules that wait evaluated now.
 func (s *Store) ReevaluateNow(ctx context.Context, names ...string) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("hasten: %w", err)
@@ -138,7 +138,7 @@ func (one *schedule) unchanged(copied *store.Schedule) bool {
 	return one.Generation == copied.Generation && !one.Paused && one.NextAt.Equal(copied.NextAt) && one.unfinished() <= copied.Unfinished
 }
 
-// dueSchedules copies the schedules to be looked at, the longest due first.
+// dueSchedules copies the schedules to be evaluated, the longest due first.
 func (s *Store) dueSchedules(limit int) ([]store.Schedule, time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -219,7 +219,7 @@ func (one *schedule) passOver(now time.Time) {
 	}
 }
 
-// untilNext is the time until a schedule is to be looked at.
+// untilNext is the time until a schedule is to be evaluated.
 func (s *Store) untilNext(now time.Time) time.Duration {
 	next := time.Duration(-1)
 	for _, one := range s.schedules {

@@ -15,7 +15,7 @@ import (
 	"github.com/durable-worker/durable-worker/store/storetest"
 )
 
-// shifted is a store whose clock runs, and jumps ahead when it is told to.
+// shifted is a store whose clock runs, and jumps ahead when the test says so.
 type shifted struct {
 	*memory.Store
 	ahead *atomic.Int64
@@ -144,7 +144,7 @@ func TestCrashCannotBeSettled(t *testing.T) {
 	s := memory.New(memory.Config{})
 	settled := []store.Settled{{ID: store.NewRunID(), Outcome: store.Outcome{Kind: store.Crash}}}
 	if _, err := s.Settle(t.Context(), []store.Settlement{{Claim: lease.NewClaimID(), Runs: settled}}); err == nil {
-		t.Error("a worker told that it had crashed, and was believed")
+		t.Error("a worker said that it had crashed, and was believed")
 	}
 }
 

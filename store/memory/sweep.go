@@ -16,12 +16,12 @@ import (
 // sweep is how far the look at all runs has come. There is no need for two ways of
 // looking: every look is a full pass, and cheap.
 type sweep struct {
-	position store.RunID // the runs up to here have been looked at
+	position store.RunID // the runs up to here have been examined
 	by       uuid.UUID   // who is at it; the zero id: no worker
 	at       time.Time   // the last step
 }
 
-// Sweep looks at the next runs by their ids.
+// Sweep examines the next runs by their ids.
 func (s *Store) Sweep(ctx context.Context, request store.SweepRequest) (store.SweepResult, error) {
 	if err := ctx.Err(); err != nil {
 		return store.SweepResult{}, fmt.Errorf("sweep: %w", err)

@@ -48,7 +48,7 @@ func TestThreePodsOneRunPerTick(t *testing.T) {
 			}
 			all.Wait()
 			if runs.Load() != pods*ticks || most.Load() != 1 {
-				t.Errorf("%d runs, %d at once: the trap is not shown", runs.Load(), most.Load())
+				t.Errorf("%d runs, %d concurrently: the trap is not shown", runs.Load(), most.Load())
 			}
 		})
 	})

@@ -34,7 +34,7 @@ func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]store.Sch
 	return records, nil
 }
 
-// ScheduleHistory says what became of a schedule's occurrences, newest first.
+// ScheduleHistory says what happened to a schedule's occurrences, newest first.
 func (s *Store) ScheduleHistory(ctx context.Context, name string, limit int) ([]store.HistoryEntry, error) {
 	if err := firstOf(ctx.Err(), store.CheckScheduleHistory(name, limit)); err != nil {
 		return nil, fmt.Errorf("past of schedule: %w", err)

@@ -50,7 +50,7 @@ func FuzzDescribe(f *testing.F) {
 		}
 		public = strings.ReplaceAll(public, "+", "%20")
 		if strings.ContainsAny(read.Password, "@:/?=&, ") || read.Port != 5432 {
-			return // may share four bytes with two parts and what stands between them
+			return // may share four bytes with two parts and what lies between them
 		}
 		require.Empty(t, shows(shown, read.Password, public), "%q is shown as %q", dsn, shown)
 	})

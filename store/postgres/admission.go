@@ -22,7 +22,7 @@ import (
 const divisionByZero = "22012"
 
 // admitRuns admits limited runs. It expects that no other transaction has a row of theirs
-// in hand; where one had, it begins again and for a while looks at the rows before it decides.
+// in hand; where one had, it begins again and for a while examines the rows before it decides.
 func (s *Store) admitRuns(ctx context.Context, request *store.ClaimRequest, worker int32, got *dealing) error {
 	if !s.heldWaiters.within(heldFor) {
 		err := s.admitOnce(ctx, request, worker, got, false)

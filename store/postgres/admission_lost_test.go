@@ -216,7 +216,7 @@ func TestACandidateIsCancelledMeanwhile(t *testing.T) {
 	l.sound("at the end")
 }
 
-// TestAMovedRunIsCancelledMeanwhile is the same for a run that stands in the line of the
+// TestAMovedRunIsCancelledMeanwhile is the same for a run that is in the line of the
 // second of its limits.
 func TestAMovedRunIsCancelledMeanwhile(t *testing.T) {
 	t.Parallel()

@@ -180,7 +180,7 @@ func (a *admission) addOwners(b *batch) {
 	})
 }
 
-// executingMost bounds the runs that are looked at to be cancelled for newer ones.
+// executingMost bounds the runs that are examined to be cancelled for newer ones.
 const executingMost = 1000
 
 // addExecuting reads who executes, where newer runs may have older ones cancelled.

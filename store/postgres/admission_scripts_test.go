@@ -53,9 +53,9 @@ func TestTurnOfABusyGateIsPutBack(t *testing.T) {
 	}, 10*time.Second, time.Millisecond)
 }
 
-// TestAWaiterInAnothersHandKeepsItsPlace has a user's transaction hold a run that is to be
+// TestAWaiterLockedByAnotherStaysInLine has a user's transaction hold a run that is to be
 // admitted: the others are, and it follows.
-func TestAWaiterInAnothersHandKeepsItsPlace(t *testing.T) {
+func TestAWaiterLockedByAnotherStaysInLine(t *testing.T) {
 	t.Parallel()
 	l := openLimited(t, semaphore("doc", 1))
 	ids := l.enqueue(limitedRun(use("doc", "a")), limitedRun(use("doc", "b")))

@@ -130,7 +130,7 @@ func TestAdmissionAdmitsUpToTheLimit(t *testing.T) {
 	require.ElementsMatch(t, idsOf(got), idsOf(again), "asked twice")
 	_, none := l.admit(10)
 	require.Empty(t, none)
-	require.Zero(t, l.count("select count(*) from turns where gate in (select gate from permits)"), "a turn stands at a full gate")
+	require.Zero(t, l.count("select count(*) from turns where gate in (select gate from permits)"), "a turn is at a full gate")
 
 	require.Equal(t, []store.Verdict{store.Applied, store.Applied, store.Applied}, l.settle(r, got, store.Outcome{Kind: store.Success}))
 	require.Zero(t, l.count("select count(*) from permits"))

@@ -154,7 +154,7 @@ func TestMaterializeGoesAroundAScheduleThatCannotBeAdvanced(t *testing.T) {
 	require.Equal(t, "b", passed[0].Name)
 	made, err := db.Materialize(t.Context(), 100, func(time.Time, store.Schedule) store.Decision { return store.Decision{} })
 	require.NoError(t, err)
-	require.Greater(t, made.Next, time.Minute, "and nobody looks for it meanwhile")
+	require.Greater(t, made.Next, time.Minute, "and no one looks for it meanwhile")
 }
 
 func TestSweepGoesAroundWhatCannotBeDeleted(t *testing.T) {

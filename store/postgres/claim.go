@@ -15,8 +15,8 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
-// Claim takes due runs. A claim that has been given runs before, so that its
-// lease is refused, is answered with those.
+// Claim claims due runs. A claim that was granted runs before, so that its lease
+// cannot be inserted again, returns those.
 func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.ClaimedRun, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, s.fail("claim runs", err)
@@ -31,7 +31,18 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 		if len(request.Admissions) > 0 {
 			return s.admitRuns(ctx, &request, worker, &got)
 		}
-		return s.take(ctx, claimArgs(&request, worker), &got)
+		args := claimArgs(&request, worker)
+		if !s.held.within(heldFor) { // the cheap statement, which waits where a transaction holds the row of a run
+			b := s.hot(ctx)
+			b.add(queries.ClaimRuns, args...).Query(got.scan)
+			if err := s.send(ctx, s.engine, b); code(err) != lockNotAvailable {
+				return err
+			}
+			s.rowHeld()
+		}
+		b := s.guarded(ctx) // the one that skips such rows
+		b.add(queries.ClaimFreeRuns, args...).Query(got.scan)
+		return s.send(ctx, s.engine, b)
 	})
 	switch {
 	case err == nil && len(got.runs) == 0 && !request.Guess:
@@ -114,32 +125,21 @@ func (s *Store) tellUndealt(ctx context.Context, claim lease.ClaimID) {
 
 func (s *Store) warnUndealt(ids []uuid.UUID) {
 	if n := len(ids); n > 0 {
-		s.config.Logger.Warn("rows of ready named runs that are not pending: dropped", "event", "claim.rows_dropped", "rows", n, "runs", ids[:min(n, undealtTold)])
+		s.config.Logger.Warn("rows of ready named runs that are not pending: dropped", "event", "claim.rows_dropped", "rows", n, "runs", ids[:min(n, undealtNamed)])
 	}
 }
 
-// undealtTold bounds the runs that one message names.
-const undealtTold = 10
+// undealtNamed bounds the runs that one message names.
+const undealtNamed = 10
 
 // heldFor is how long claims look out for runs whose rows others hold, once
 // they have met one.
 const heldFor = 10 * time.Second
 
-// take claims by the cheap statement, which waits where a transaction holds the row
-// of a run, and after such a wait by the one that passes over such rows.
-func (s *Store) take(ctx context.Context, args []any, got *dealing) error {
-	if !s.held.within(heldFor) {
-		b := s.hot(ctx)
-		b.add(queries.ClaimRuns, args...).Query(got.scan)
-		if err := s.send(ctx, s.engine, b); code(err) != lockNotAvailable {
-			return err
-		}
-		s.held.mark()
-		s.config.Logger.Warn("pending run locked by another transaction; claiming around it", "event", "claim.row_locked", "for", heldFor.String())
-	}
-	b := s.guarded(ctx)
-	b.add(queries.ClaimFreeRuns, args...).Query(got.scan)
-	return s.send(ctx, s.engine, b)
+// rowHeld remembers that a transaction holds the row of a pending run.
+func (s *Store) rowHeld() {
+	s.held.mark()
+	s.config.Logger.Warn("pending run locked by another transaction; claiming around it", "event", "claim.row_locked", "for", heldFor.String())
 }
 
 func claimArgs(request *store.ClaimRequest, worker int32) []any {

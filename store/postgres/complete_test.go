@@ -182,7 +182,7 @@ func TestCompleteIn_NeverCommittedEndsDead(t *testing.T) {
 }
 
 // Fault 30: a handler holds its guarded run for two leases' time while its
-// worker is cut off from renewing. Nobody is given the run, other runs go on,
+// worker is cut off from renewing. No one is given the run, other runs go on,
 // and the commit counts.
 func TestGuard_KeepsReclaimAwayForTwoLeases(t *testing.T) {
 	t.Parallel()
@@ -226,7 +226,7 @@ func TestGuard_KeepsReclaimAwayForTwoLeases(t *testing.T) {
 }
 
 // A handler that reports while its own transaction has the run would wait for
-// itself: it is told so, within a second or so.
+// itself: it is notified, within a second or so.
 func TestGuard_AReportIsAConflictMeanwhile(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, openStore(t, ""))
@@ -247,7 +247,7 @@ func TestGuard_AReportIsAConflictMeanwhile(t *testing.T) {
 	require.NoError(t, s.store.Report(t.Context(), holder, store.Report{Checkpoint: []byte(`1`)}))
 }
 
-// An examination does not wait for ever for a table that somebody has locked.
+// An examination does not wait forever for a table that another user has locked.
 func TestExamine_IsBounded(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, openStore(t, ""))
@@ -334,7 +334,7 @@ func TestCompleteIn_ZombieIsRefused(t *testing.T) {
 		zombie := run.CrashCount == 0
 		if zombie {
 			claim := s.store.claimOf(t, run.ID)
-			for crashes := 0; crashes == 0; { // a beat may come between, or somebody else's reclaim
+			for crashes := 0; crashes == 0; { // a beat may come between, or another worker's reclaim
 				s.store.age(t, time.Hour, claim)
 				if _, err := s.store.Reclaim(context.WithoutCancel(ctx), store.ReclaimRequest{MaxCrashes: 4, Limit: 10}); err != nil {
 					return err

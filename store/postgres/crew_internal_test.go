@@ -53,7 +53,7 @@ func TestCrew_TurnsGoAround(t *testing.T) {
 		case n == 1:
 			require.Zero(t, standing)
 		case n <= standIns:
-			require.Equal(t, draws, standing, "the second always stands in")
+			require.Equal(t, draws, standing, "the second always replaces the first")
 		default:
 			require.InDelta(t, float64(draws)*standIns/float64(n), standing, float64(draws)/10+20)
 		}
@@ -210,9 +210,9 @@ func TestPace(t *testing.T) {
 			require.Zero(t, dues[0].For)
 		}
 	})
-	t.Run("often: a worker looks by itself, and whatever becomes of it others are told within the watch", func(t *testing.T) {
+	t.Run("often: a worker looks by itself, and whatever becomes of it others are notified within the watch", func(t *testing.T) {
 		var p pace
-		sent, last, told := 0, time.Duration(0), time.Duration(0)
+		sent, last, noticed := 0, time.Duration(0), time.Duration(0)
 		for now := time.Second; now < 3*time.Second; now += 10 * time.Millisecond {
 			p.enqueued(now)
 			dues := one(1)
@@ -221,13 +221,13 @@ func TestPace(t *testing.T) {
 			if p.may(now, dues) {
 				p.notified(now, dues)
 				sent, last = sent+1, now
-				told = dues[0].For
+				noticed = dues[0].For
 			} else {
 				require.LessOrEqual(t, now-last, watchFor)
 			}
 		}
 		require.Less(t, sent, 60, "in two seconds")
-		require.Equal(t, watchFor, told)
+		require.Equal(t, watchFor, noticed)
 	})
 	t.Run("what the watch does not cover goes out soon", func(t *testing.T) {
 		var p pace

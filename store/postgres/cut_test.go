@@ -207,7 +207,7 @@ func TestCompleteIn_CutInEveryMessage(t *testing.T) {
 	requireConsistent(t, s.store)
 }
 
-// cutter passes a server's connections on and cuts one when it is told to.
+// cutter passes a server's connections on and cuts one when the test says so.
 type cutter struct {
 	listener net.Listener
 	network  string

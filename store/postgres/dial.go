@@ -94,7 +94,7 @@ func New(ctx context.Context, pool *pgxpool.Pool, config Config) (*Store, error)
 	return open(ctx, config, func(s *Store) error { return s.share(ctx, pool) })
 }
 
-// share makes a pool of the caller's the general one.
+// share makes the caller's pool the general one.
 func (s *Store) share(ctx context.Context, pool *pgxpool.Pool) error {
 	base := pool.Config()
 	s.general, s.shared, s.dial = pool, true, base

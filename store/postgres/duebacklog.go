@@ -10,7 +10,7 @@ import (
 
 const (
 	// crowdedFor is how long after a transaction that had its fill of schedules
-	// a second may evaluate beside the first. Each passes over the rows the other
+	// a second may evaluate beside the first. Each skips the rows the other
 	// has.
 	crowdedFor = time.Second
 	// headEvery is how many transactions continue from each other in the index.

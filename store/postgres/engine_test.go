@@ -174,7 +174,7 @@ func TestClaimRepeatedAfterItsAnswerWasLost(t *testing.T) {
 	require.Equal(t, first, again)
 }
 
-func TestOutcomeThatTheDatabaseRefusesHoldsUpNobody(t *testing.T) {
+func TestOutcomeThatTheDatabaseRefusesHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	db := openStore(t, "")
 	_, err := db.Enqueue(t.Context(), newRuns(3)...)

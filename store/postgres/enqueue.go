@@ -10,6 +10,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
 // Bounds of one statement of an enqueue; more runs are several statements of
@@ -32,8 +33,24 @@ func (s *Store) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Rece
 	}
 	var receipts []store.Receipt
 	var dues []store.Due
-	insert := func() (err error) {
-		receipts, dues, err = s.insertAndNotify(ctx, runs)
+	insert := func() (err error) { // in one transaction, with the wake-ups where they fit in
+		set := placesOf(runs)
+		if err := s.placeIDs(ctx, set, runs); err != nil {
+			return err
+		}
+		dues = duesOf(runs, set.lanes)
+		if rules.AnyKeyed(runs) {
+			receipts, err = s.insertKeyed(ctx, s.general, runs, set)
+			return err
+		}
+		r := s.ride(dues)
+		if receipts, err = s.insertUnkeyed(ctx, s.general, runs, set, freshly, r); code(err) == uniqueViolation {
+			receipts, err = s.insertUnkeyed(ctx, s.general, runs, set, perhapsAgain, r)
+		}
+		if err == nil && r != nil {
+			r.arrived(s)
+			dues = nil
+		}
 		return err
 	}
 	err := s.repeat(ctx, insert)
@@ -48,32 +65,7 @@ func (s *Store) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Rece
 	return receipts, nil
 }
 
-// insertAndNotify stores the runs in one transaction, and returns the wake-ups that
-// did not go with it.
-func (s *Store) insertAndNotify(ctx context.Context, runs []store.NewRun) ([]store.Receipt, []store.Due, error) {
-	set := placesOf(runs)
-	if err := s.placeIDs(ctx, set, runs); err != nil {
-		return nil, nil, err
-	}
-	dues := duesOf(runs, set.lanes)
-	if rules.AnyKeyed(runs) {
-		receipts, err := s.insertKeyed(ctx, s.general, runs, set)
-		return receipts, dues, err
-	}
-	r := s.ride(dues)
-	receipts, err := s.insertUnkeyed(ctx, s.general, runs, set, freshly, r)
-	if code(err) == uniqueViolation {
-		receipts, err = s.insertUnkeyed(ctx, s.general, runs, set, perhapsAgain, r)
-	}
-	if err == nil && r != nil {
-		r.arrived(s)
-		return receipts, nil, nil
-	}
-	return receipts, dues, err
-}
-
-// insertInto is insert with the numbers of the lanes. Runs without keys are one
-// statement, or few.
+// insertInto stores runs, with or without keys, in a transaction of the caller.
 func (s *Store) insertInto(ctx context.Context, to sender, runs []store.NewRun, set places) ([]store.Receipt, error) {
 	if rules.AnyKeyed(runs) {
 		return s.insertKeyed(ctx, to, runs, set)
@@ -93,9 +85,17 @@ func (s *Store) insertUnkeyed(ctx context.Context, to sender, runs []store.NewRu
 	existing := map[store.RunID]struct{}{}
 	b := &batch{names: s.names}
 	plain, limited := apart(runs)
-	if len(plain) > 0 {
-		for _, part := range parts(plain) {
-			addEnqueue(b, part, set, fresh == freshly, existing)
+	for _, part := range parts(plain) {
+		if !alike(part) {
+			c := columnsOf(part, set)
+			b.add(queries.EnqueueRuns, slices.Concat([]any{c.ids}, c.served(), c.each(), []any{traces(part)})...).Query(scanInto(existing))
+			continue
+		}
+		same := alikeOf(part, set)
+		if fresh == freshly {
+			b.add(queries.EnqueueNew, slices.Concat(same.lane, same.shared, []any{same.ids, same.args})...)
+		} else {
+			b.add(queries.EnqueueAlike, slices.Concat([]any{same.ids}, same.lane, same.shared, []any{same.args})...).Query(scanInto(existing))
 		}
 	}
 	stored := map[store.RunID]struct{}{}
@@ -143,7 +143,10 @@ func parts(runs []store.NewRun) [][]store.NewRun {
 		}
 		size += len(runs[i].Args)
 	}
-	return append(cut, runs[start:])
+	if start < len(runs) {
+		cut = append(cut, runs[start:])
+	}
+	return cut
 }
 
 // columns are runs as the parameters of EnqueueRuns.
@@ -161,7 +164,7 @@ type columns struct {
 	timeouts    []int64
 	maxAttempts []int32
 	onCrashes   []int16
-	bodies      []string
+	args        []string
 	tags        []*string
 	metadata    []*string // nil when no run has any, which is the common case
 }
@@ -171,7 +174,7 @@ func columnsOf(runs []store.NewRun, set places) *columns {
 	c := &columns{
 		ids: make(uuidArray, n), lanes: make([]int32, n), ats: make([]*time.Time, n), afters: make([]int64, n),
 		expiries: make([]*time.Time, n), timeouts: make([]int64, n), maxAttempts: make([]int32, n),
-		onCrashes: make([]int16, n), bodies: make([]string, n), tags: make([]*string, n),
+		onCrashes: make([]int16, n), args: make([]string, n), tags: make([]*string, n),
 	}
 	for l, id := range set.lanes {
 		c.known, c.queues = append(c.known, id), append(c.queues, l.queue)
@@ -182,7 +185,7 @@ func columnsOf(runs []store.NewRun, set places) *columns {
 		c.ids[i], c.lanes[i] = run.ID, set.lanes[laneOf(run)]
 		c.ats[i], c.afters[i], c.expiries[i] = timeOrNull(run.At), micro(run.Delay()), timeOrNull(run.ExpiresAt)
 		c.timeouts[i], c.maxAttempts[i] = micro(run.Timeout), int32(run.MaxAttempts) //nolint:gosec // checked
-		c.onCrashes[i], c.bodies[i], c.tags[i] = int16(run.OnCrash), string(run.Args), textArray(run.Tags)
+		c.onCrashes[i], c.args[i], c.tags[i] = int16(run.OnCrash), string(run.Args), textArray(run.Tags)
 		if len(run.Metadata) > 0 {
 			if c.metadata == nil {
 				c.metadata = make([]*string, n)
@@ -193,16 +196,16 @@ func columnsOf(runs []store.NewRun, set places) *columns {
 	return c
 }
 
-// args are in the order of EnqueueKeyedRunsParams, without the keys and traces,
+// parameters are in the order of EnqueueKeyedRunsParams, without the keys and traces,
 // and of MaterializeRunsParams.
-func (c *columns) args() []any { return slices.Concat(c.served(), []any{c.ids}, c.each()) }
+func (c *columns) parameters() []any { return slices.Concat(c.served(), []any{c.ids}, c.each()) }
 
 // served are the lanes that the runs are for.
 func (c *columns) served() []any { return []any{c.known, c.queues, c.jobs, c.priorities} }
 
 // each are the columns of the runs, without their ids.
 func (c *columns) each() []any {
-	return []any{c.lanes, c.ats, c.afters, c.expiries, c.timeouts, c.maxAttempts, c.onCrashes, c.bodies, c.tags, c.metadata}
+	return []any{c.lanes, c.ats, c.afters, c.expiries, c.timeouts, c.maxAttempts, c.onCrashes, c.args, c.tags, c.metadata}
 }
 
 // traces are null when no run has one, which is the common case.

@@ -6,24 +6,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
-	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
-
-// addEnqueue adds the statement that stores a part of the runs of a call. With
-// fresh it may fail because one of them is stored.
-func addEnqueue(b *batch, part []store.NewRun, set places, fresh bool, existing map[store.RunID]struct{}) {
-	switch {
-	case !alike(part):
-		c := columnsOf(part, set)
-		b.add(queries.EnqueueRuns, slices.Concat([]any{c.ids}, c.served(), c.each(), []any{traces(part)})...).Query(scanInto(existing))
-	case fresh:
-		a := alikeOf(part, set)
-		b.add(queries.EnqueueNew, slices.Concat(a.lane, a.shared, []any{a.ids, a.bodies})...)
-	default:
-		a := alikeOf(part, set)
-		b.add(queries.EnqueueAlike, slices.Concat([]any{a.ids}, a.lane, a.shared, []any{a.bodies})...).Query(scanInto(existing))
-	}
-}
 
 // alike reports whether the runs differ in nothing but their ids and args.
 func alike(runs []store.NewRun) bool {
@@ -47,16 +30,16 @@ type alikeRuns struct {
 	lane   []any // id, queue, job, priority
 	shared []any // what the runs have in common, from at to trace
 	ids    uuidArray
-	bodies []string
+	args   []string
 }
 
 // alikeOf returns lane and shared in the order of EnqueueNewParams.
 func alikeOf(runs []store.NewRun, set places) alikeRuns {
 	first := &runs[0]
 	l := laneOf(first)
-	a := alikeRuns{ids: make(uuidArray, len(runs)), bodies: make([]string, len(runs))}
+	a := alikeRuns{ids: make(uuidArray, len(runs)), args: make([]string, len(runs))}
 	for i := range runs {
-		a.ids[i], a.bodies[i] = runs[i].ID, string(runs[i].Args)
+		a.ids[i], a.args[i] = runs[i].ID, string(runs[i].Args)
 	}
 	a.lane = []any{set.lanes[l], l.queue, l.job, l.priority}
 	a.shared = []any{timeOrNull(first.At), micro(first.Delay()), timeOrNull(first.ExpiresAt), micro(first.Timeout),

@@ -25,7 +25,7 @@ const (
 // examineLimit bounds one part of an examination.
 const examineLimit = 10 * time.Second
 
-// Examine looks at the server and at the schema for what an operator
+// Examine examines the server and at the schema for what an operator
 // should know, and says what to do. It changes nothing and takes a few seconds
 // at most. Without the schema of this program only the server is examined. An
 // error means that the examination itself could not continue.
@@ -49,7 +49,7 @@ func (s *Store) Examine(ctx context.Context) (store.Findings, error) {
 	return f, nil
 }
 
-// examineServer looks at settings, numbers and the clock.
+// examineServer examines settings, numbers and the clock.
 func (s *Store) examineServer(ctx context.Context, f *store.Findings) error {
 	q := s.queries(s.general)
 	var server queries.ExamineServerRow
@@ -138,7 +138,7 @@ func (s *Store) examineSnapshots(ctx context.Context, f *store.Findings) error {
 	return nil
 }
 
-// examineTables looks at the dead rows of the hot tables.
+// examineTables examines the dead rows of the hot tables.
 func (s *Store) examineTables(ctx context.Context, f *store.Findings) error {
 	tables, err := s.queries(s.general).ExamineTables(ctx, queries.ExamineTablesParams{SchemaName: s.config.Schema})
 	if err != nil {
@@ -162,7 +162,7 @@ func (s *Store) examineTables(ctx context.Context, f *store.Findings) error {
 	return nil
 }
 
-// examineWork looks at what waits for a transaction.
+// examineWork examines what waits for a transaction.
 func (s *Store) examineWork(ctx context.Context, f *store.Findings) error {
 	q := s.queries(s.general)
 	expired, err := q.ExamineLeases(ctx, queries.ExamineLeasesParams{Within: micro(lateLease)})

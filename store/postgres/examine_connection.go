@@ -90,7 +90,7 @@ func (s *Store) heard(ctx context.Context) (bool, error) {
 // before the examination warns.
 const longLost = 15 * time.Minute
 
-// examineRole looks at what the role may do, and at how long a transaction of a
+// examineRole examines what the role may do, and at how long a transaction of a
 // lost client stays open.
 func (s *Store) examineRole(ctx context.Context, f *store.Findings) error {
 	row, err := s.queries(s.general).ExamineRole(ctx)

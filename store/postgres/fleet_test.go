@@ -78,7 +78,7 @@ func listening(t *testing.T, place opened, n int) {
 }
 
 // Workers that serve the same take turns, so that a run costs few claims, and one
-// that serves something else is not woken at all. Nobody polls here: what no wake-up
+// that serves something else is not woken at all. No one polls here: what no wake-up
 // found would not be executed.
 func TestFleet_ARunWakesFew(t *testing.T) {
 	place := openURL(t, pgtest.Database(t), "fleet")

@@ -55,7 +55,7 @@ func TestGrants_AProducerEnqueuesAndWaits(t *testing.T) {
 		_, err := client.Enqueue(t.Context(), runs...)
 		require.NoError(t, err)
 	}
-	user := doors[0].open(t, producer) // a transaction of the producer's own
+	user := bindings[0].open(t, producer) // a transaction of the producer's own
 	within := newRun()
 	_, err := user.Enqueue(t.Context(), within)
 	require.NoError(t, err)

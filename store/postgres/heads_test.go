@@ -12,7 +12,7 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
-// While somebody holds an old snapshot, the entries of claimed runs stay in the
+// While a transaction holds an old snapshot, the entries of claimed runs stay in the
 // index; heads from the marks on do not step over them.
 func TestHeadsFromTheMarksDoNotStepOverWhatWasClaimed(t *testing.T) {
 	t.Parallel()

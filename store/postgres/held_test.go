@@ -33,13 +33,13 @@ func claim(t *testing.T, store opened, w store.WorkerID, limit int, d time.Durat
 	return r, runs
 }
 
-func TestClaimPassesOverARunThatSomebodyHolds(t *testing.T) {
+func TestClaimSkipsALockedRun(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, "")
 	receipts, err := store.Enqueue(t.Context(), newRuns(5)...)
 	require.NoError(t, err)
 	tx := hold(t, store, "runs", "id = $1", receipts[0].ID)
-	// Whoever waited for the holder would wait for ever.
+	// A caller that waited for the holder would wait forever.
 	_, first := claim(t, store, worker("a"), 3, time.Minute)
 	_, second := claim(t, store, worker("b"), 3, time.Minute)
 	require.Len(t, first, 3)
@@ -54,7 +54,7 @@ func TestClaimPassesOverARunThatSomebodyHolds(t *testing.T) {
 	requireConsistent(t, store)
 }
 
-func TestSettleDefersARunThatSomebodyHolds(t *testing.T) {
+func TestSettleDefersALockedRun(t *testing.T) {
 	t.Parallel()
 	db := openStore(t, "")
 	_, err := db.Enqueue(t.Context(), newRuns(6)...)
@@ -73,7 +73,7 @@ func TestSettleDefersARunThatSomebodyHolds(t *testing.T) {
 		require.Equal(t, []store.Verdict{store.Deferred, want, want, want, want, store.Rejected}, verdicts)
 		renewed, err := db.Renew(t.Context(), []lease.ClaimID{r.Claim}, time.Minute)
 		require.NoError(t, err)
-		require.Len(t, renewed, 1, "the lease stands for the run that is deferred")
+		require.Len(t, renewed, 1, "the lease remains for the run that is deferred")
 	}
 	require.NoError(t, tx.Rollback(t.Context()))
 	for _, last := range []store.Settlement{
@@ -120,7 +120,7 @@ func TestMaterializeRestsWhileADueScheduleIsHeld(t *testing.T) {
 	require.Greater(t, done.Next, time.Minute)
 }
 
-func TestMaterializerThatStopsKeepsNobodyBusyForLong(t *testing.T) {
+func TestMaterializerThatStopsKeepsNoOtherBusyForLong(t *testing.T) {
 	t.Parallel()
 	db := openStore(t, "")
 	declared(t, db)

@@ -184,7 +184,7 @@ func (s *Store) notifier() *pgxpool.Pool {
 // each worker, which costs the server more than a claim in vain; so a process that
 // enqueues often has the worker that it wakes look again by itself for a while, and
 // says nothing more of the same lanes until that is over. It then notifies of what
-// came meanwhile, and another worker has its turn: whatever becomes of the first one,
+// came meanwhile, and another worker has its turn: whatever happens to the first one,
 // a run is notified of within watchFor. It is pure but for its mutex.
 type pace struct {
 	mu      sync.Mutex

@@ -45,7 +45,7 @@ func TestTheScalersQueryCountsWhatWaits(t *testing.T) {
 	}
 	_, err = db.Enqueue(t.Context(), invented...)
 	require.NoError(t, err)
-	require.Zero(t, count(), "nobody would execute them")
+	require.Zero(t, count(), "no one would execute them")
 	_, err = db.Enqueue(t.Context(), newRuns(12_000)...)
 	require.NoError(t, err)
 	require.Equal(t, 10_000, count(), "bounded")
@@ -78,7 +78,7 @@ func TestTheScalersQueryCountsWhatWaits(t *testing.T) {
 	require.NoError(t, err)
 	_, err = db.Claim(t.Context(), r)
 	require.NoError(t, err)
-	require.Equal(t, 1, count(), "a claim that stands keeps a worker")
+	require.Equal(t, 1, count(), "a valid claim keeps a worker")
 	_, err = conn.Exec(t.Context(), `UPDATE "`+db.schema+`".lanes SET paused = true`)
 	require.NoError(t, err)
 	_, err = db.Enqueue(t.Context(), newRuns(3)...)

@@ -224,7 +224,7 @@ func (k *keyedInsert) scanHolders(rows pgx.Rows) error {
 	return rows.Err()
 }
 
-// decide says for each run, in order, what becomes of it. It is asked again
+// decide says for each run, in order, what happens to it. It is asked again
 // when it has decided on a holder that was no longer pending.
 func (k *keyedInsert) decide() {
 	k.receipts = make([]store.Receipt, len(k.runs))
@@ -342,7 +342,7 @@ func addRuns(b *batch, runs []store.NewRun, set places, each func(pgx.Rows) erro
 		return
 	}
 	for _, part := range parts(plain) {
-		args := append(columnsOf(part, set).args(), keyTexts(part), traces(part))
+		args := append(columnsOf(part, set).parameters(), keyTexts(part), traces(part))
 		b.add(queries.EnqueueKeyedRuns, args...).Query(each)
 	}
 }

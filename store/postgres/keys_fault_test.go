@@ -18,7 +18,7 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// scissors stands between a store and its server. Once armed it lets a number
+// scissors sits between a store and its server. Once armed it lets a number
 // of bytes of the server's answers through, the rest of which it withholds, and
 // then closes that connection.
 type scissors struct {

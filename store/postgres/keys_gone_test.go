@@ -12,9 +12,9 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// Whoever waits for the row of a key, and finds it deleted and made anew by
+// A caller that waits for the row of a key, and finds it deleted and created again by
 // others, has locked nothing yet: it looks again, or two could both take the key.
-func TestKeyIsLockedWhenItsRowWasMadeAnew(t *testing.T) {
+func TestKeyIsLockedWhenItsRowWasCreatedAgain(t *testing.T) {
 	t.Parallel()
 	db := openStore(t, "")
 	first := newRun(durable.Unique("k"))
@@ -54,7 +54,7 @@ func TestKeyIsLockedWhenItsRowWasMadeAnew(t *testing.T) {
 	require.NoError(t, err)
 	free, err = pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
-	require.Empty(t, free, "the key of whoever stores a run with it is locked")
+	require.Empty(t, free, "the key of a caller that stores a run with it is locked")
 	_, err = gate.Exec(t.Context(), "select pg_advisory_unlock_all()")
 	require.NoError(t, err)
 	require.Equal(t, store.Receipt{ID: second.ID}, <-answer)

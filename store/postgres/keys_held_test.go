@@ -13,12 +13,12 @@ import (
 )
 
 // A transaction of a user's that keeps a key holds up those who want the key,
-// and nobody else, although they wait on connections of the same pool.
-func TestKeyThatIsKeptHoldsUpNobodyElse(t *testing.T) {
+// and no one else, although they wait on connections of the same pool.
+func TestKeyThatIsKeptHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	db := openStore(t, "")
 	run, holder := held(t, db)
-	u := doors[0].open(t, db)
+	u := bindings[0].open(t, db)
 	kept := newRun(durable.Unique("k"))
 	_, err := u.Enqueue(t.Context(), kept)
 	require.NoError(t, err)
@@ -52,13 +52,13 @@ func TestKeyThatIsKeptHoldsUpNobodyElse(t *testing.T) {
 	cancel()
 }
 
-// A handler that enqueues with a key that its own open transaction keeps is told
+// A handler that enqueues with a key that its own open transaction keeps is informed
 // so, and does not wait for itself.
 func TestEnqueueUnder_SaysThatAKeyIsLocked(t *testing.T) {
 	t.Parallel()
 	db := openStore(t, "")
 	_, holder := held(t, db)
-	u := doors[0].open(t, db)
+	u := bindings[0].open(t, db)
 	_, err := u.Enqueue(t.Context(), newRun(durable.Unique("k")))
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -41,7 +41,7 @@ func (s *Store) insertNewKeyed(ctx context.Context, to sender, runs []store.NewR
 		heldFor = max(heldFor, runs[i].Key.HeldFor)
 	}
 	a := alikeOf(runs, set)
-	args := slices.Concat(a.lane, []any{micro(heldFor), a.ids, keyTexts(runs)}, a.shared, []any{a.bodies})
+	args := slices.Concat(a.lane, []any{micro(heldFor), a.ids, keyTexts(runs)}, a.shared, []any{a.args})
 	b.add(queries.EnqueueNewKeyed, args...).Query(scanInto(stored))
 	return stored, s.send(ctx, to, b)
 }

@@ -87,7 +87,7 @@ func TestReplaceWaitsForTheClaimUnderWay(t *testing.T) {
 	}
 }
 
-func TestKeyThatSomebodyLocksHoldsUpNoOther(t *testing.T) {
+func TestALockedKeyHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	db := openStore(t, "")
 	first, err := db.Enqueue(t.Context(), newRun(durable.Unique("k")))
@@ -159,7 +159,7 @@ func TestPlansOfKeysOfAColdDatabaseUseIndexes(t *testing.T) {
 	require.Less(t, byIndex, int64(10*total), "rows read by way of indexes")
 }
 
-// A caller's transaction decides: until it ends nobody else gets the key, and
+// A caller's transaction decides: until it ends no one else gets the key, and
 // what it rolls back was never there.
 func TestKeysInACallersTransaction(t *testing.T) {
 	t.Parallel()

@@ -132,8 +132,8 @@ func jobLimits(text string) (limits []store.JobLimit) {
 	return limits
 }
 
-// announcedAtOnce bounds the gates of one statement.
-const announcedAtOnce = 1000
+// announcedPerStep bounds the gates of one statement.
+const announcedPerStep = 1000
 
 // announceLimit inserts a turn for each gate of a limit that has waiters, after a change
 // of the limit was committed.
@@ -143,7 +143,7 @@ func (s *Store) announceLimit(ctx context.Context, id store.LimitID) error {
 		var gates []int64
 		err := s.repeat(ctx, func() error {
 			b := s.guarded(ctx)
-			b.add(queries.AnnounceGates, after, last, small(announcedAtOnce)).Query(func(rows pgx.Rows) (err error) {
+			b.add(queries.AnnounceGates, after, last, small(announcedPerStep)).Query(func(rows pgx.Rows) (err error) {
 				gates, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 				return err
 			})
@@ -153,7 +153,7 @@ func (s *Store) announceLimit(ctx context.Context, id store.LimitID) error {
 			return err
 		}
 		s.hint()
-		if len(gates) < announcedAtOnce {
+		if len(gates) < announcedPerStep {
 			return nil
 		}
 		after = gates[len(gates)-1]

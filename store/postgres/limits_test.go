@@ -43,7 +43,7 @@ func TestMigrateWaitsLongerThanTheRoleMay(t *testing.T) {
 	require.NoError(t, <-migrated)
 }
 
-func TestSchemaDroppedAndMadeAnew(t *testing.T) {
+func TestSchemaDroppedAndCreatedAgain(t *testing.T) {
 	t.Parallel()
 	store := openURL(t, pgtest.Database(t), "durable")
 	_, err := store.Enqueue(t.Context(), newRun(durable.Priority(1)), newRun())

@@ -12,7 +12,7 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
-// Bounds of what is looked at for one page.
+// Bounds of what is examined for one page.
 const (
 	pageFirst      = 1_000  // runs, by the key, at the first try: enough where most pass the filter
 	pageMost       = 20_000 // at the second, and of a list of ids
@@ -23,7 +23,7 @@ const (
 // lister is one list under way.
 type lister struct {
 	store       *Store
-	to          sender // a pool, or a transaction of the caller's
+	to          sender // a pool, or the caller's transaction
 	filter      *store.Filter
 	from, below uuid.UUID
 	limit       int
@@ -85,7 +85,7 @@ func (l *lister) lines() []int32 {
 	return lines
 }
 
-// begin begins a batch; in a transaction of the caller's the settings are the
+// begin begins a batch; in the caller's transaction the settings are the
 // caller's.
 func (s *Store) begin(ctx context.Context, to sender) *batch {
 	if to == sender(s.general) || to == sender(s.reading) {
@@ -255,7 +255,7 @@ func (l *lister) unfinished(ctx context.Context) (page store.Page, few bool, err
 }
 
 // these lists those of the ids that pass the filter. A floor says that ids below
-// it have not been looked at.
+// it have not been examined.
 func (l *lister) these(ctx context.Context, ids uuidArray, floor uuid.UUID) (store.Page, error) {
 	return l.page(ctx, floor, queries.ListThese, ids)
 }

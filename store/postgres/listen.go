@@ -70,7 +70,7 @@ type listener struct {
 	begun   func()
 	heard   func(payload string)
 	conn    *pgx.Conn
-	checkAt time.Duration // monotonic clock when the crew is looked at next, or the connection tried
+	checkAt time.Duration // monotonic clock when the crew is examined next, or the connection tried
 }
 
 // receive waits for notifications on a connection of its own.

@@ -135,10 +135,10 @@ func (l locks) Release(ctx context.Context, name string, claim lease.ClaimID) (b
 
 // free sends a statement that frees a slot and reports whether it has.
 func (l locks) free(ctx context.Context, statement string, args ...any) (bool, error) {
-	var freed, told int32
+	var freed, woken int32
 	err := l.store.repeat(ctx, func() error {
 		b := &batch{names: l.store.names}
-		b.add(statement, args...).QueryRow(func(row pgx.Row) error { return row.Scan(&freed, &told) })
+		b.add(statement, args...).QueryRow(func(row pgx.Row) error { return row.Scan(&freed, &woken) })
 		return l.store.send(ctx, l.store.general, b)
 	})
 	return freed > 0, err

@@ -11,8 +11,8 @@ import (
 	"github.com/durable-worker/durable-worker/lock"
 )
 
-// A name that nobody has wanted for a week is forgotten when a new one comes.
-func TestLocks_NobodyHasWantedForAWeek(t *testing.T) {
+// A name that no one has wanted for a week is forgotten when a new one comes.
+func TestLocks_UnusedForAWeek(t *testing.T) {
 	t.Parallel()
 	s := openFresh(t, pgtest.Server(t))
 	conn, locks := connect(t, s.url), s.Locks()

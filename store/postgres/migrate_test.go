@@ -65,7 +65,7 @@ func TestMigrationsAddUpToTheSchema(t *testing.T) {
 	require.Empty(t, applied)
 }
 
-func TestTwentyProgramsMigrateAtOnce(t *testing.T) {
+func TestTwentyProgramsMigrateConcurrently(t *testing.T) {
 	t.Parallel()
 	for _, isolation := range []string{"read%20committed", "serializable"} {
 		migrateTwenty(t, pgtest.Database(t)+"&default_transaction_isolation="+isolation)

@@ -38,7 +38,7 @@ func TestNoNotifySendsNothing(t *testing.T) {
 					return
 				}
 			case <-time.After(time.Minute):
-				t.Fatalf("%v of %v is not heard of in this process", kind, run)
+				t.Fatalf("%v of %v is not received in this process", kind, run)
 			}
 		}
 	}
@@ -46,8 +46,8 @@ func TestNoNotifySendsNothing(t *testing.T) {
 	_, err = db.Enqueue(t.Context(), newRun(durable.Unique("k")))
 	require.NoError(t, err)
 	hears(store.RunsDue, store.RunID{})
-	for _, door := range doors {
-		u := door.open(t, quiet)
+	for _, binding := range bindings {
+		u := binding.open(t, quiet)
 		_, err = u.Enqueue(t.Context(), newRun())
 		require.NoError(t, err)
 		require.NoError(t, u.Commit())

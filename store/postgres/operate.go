@@ -24,7 +24,7 @@ const (
 
 // Operate changes runs as an operator asks. Each look is one short transaction
 // that waits for no other: a run that a claim, a settle or a user's transaction
-// has in hand is skipped, and looked at again.
+// has in hand is skipped, and examined again.
 func (s *Store) Operate(ctx context.Context, command store.RunCommand) ([]store.ChangedRun, error) {
 	if err := command.Check(); err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (s *Store) changeFree(ctx context.Context, command *store.RunCommand, runs 
 		})
 	})
 	if code(err) == lockNotAvailable {
-		err = nil // a transaction has a schedule of theirs: they are looked at again
+		err = nil // a transaction has a schedule of theirs: they are examined again
 	}
 	for i := range keyed {
 		if err != nil || ctx.Err() != nil {
@@ -144,7 +144,7 @@ type operation struct {
 	written int                            // runs that were changed, for the audit of a bulk change
 }
 
-// read looks at the runs, and answers for those that there are not.
+// read examines the runs, and answers for those that there are not.
 func (o *operation) read(ctx context.Context, runs uuidArray) ([]queries.OperableRow, error) {
 	var rows []queries.OperableRow
 	b := o.store.guardedFor(ctx, heldLimit)
@@ -194,13 +194,13 @@ func (o *operation) act(ctx context.Context, rows []queries.OperableRow, keyed b
 			ids = append(ids, row.ID)
 		}
 	}
-	why, by, detail, singly := o.command.CancelReason(), o.command.By, string(o.command.Detail()), o.command.Bulk == nil
+	reason, by, detail, singly := o.command.CancelReason(), o.command.By, string(o.command.Detail()), o.command.Bulk == nil
 	b := &batch{names: o.store.names}
 	take := func(c *candidates, cancel, deletion string) {
 		switch {
 		case len(c.ids) == 0:
 		case o.command.Action == store.CancelRuns:
-			b.add(cancel, c.lanes, c.dues, c.ids, why, by, detail, singly).Query(o.done(store.Cancelled))
+			b.add(cancel, c.lanes, c.dues, c.ids, reason, by, detail, singly).Query(o.done(store.Cancelled))
 		default:
 			b.add(deletion, c.lanes, c.dues, c.ids, keyed, by, detail, singly).Query(o.done(store.Pending))
 		}
@@ -210,7 +210,7 @@ func (o *operation) act(ctx context.Context, rows []queries.OperableRow, keyed b
 	if len(ids) > 0 {
 		switch o.command.Action {
 		case store.CancelRuns:
-			b.add(queries.RequestCancels, ids, why, by, detail, singly).Query(o.asked)
+			b.add(queries.RequestCancels, ids, reason, by, detail, singly).Query(o.asked)
 		case store.RetryRuns:
 			b.add(queries.RetryRuns, ids, keyed, by, detail, singly).Query(o.done(store.Pending))
 			b.add(queries.CountRetried, ids)

@@ -261,7 +261,7 @@ func TestAPauseIsNotMissedByALaneThatIsMade(t *testing.T) {
 	for _, action := range []store.QueueAction{store.PauseQueue, store.ResumeQueue} {
 		require.NoError(t, db.SetQueue(t.Context(), "slow", action, "ann")) // the queue is known
 	}
-	// Somebody else is making lane b, so that whoever makes a and b has made a
+	// Another transaction is making lane b, so that the one that makes a and b has made a
 	// and waits.
 	blocker, err := connect(t, db.url).Begin(t.Context())
 	require.NoError(t, err)

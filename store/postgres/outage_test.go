@@ -19,7 +19,7 @@ import (
 
 // The server becomes read-only for longer than a lease. Two workers have twenty
 // runs in hand whose handlers succeed meanwhile; a third has nothing to do.
-func TestAReadOnlyServerCostsNobodyACrash(t *testing.T) {
+func TestAReadOnlyServerCostsNoRunACrash(t *testing.T) {
 	t.Parallel()
 	db := openURL(t, pgtest.Database(t), "durable")
 	conn := connect(t, db.url)

@@ -16,7 +16,7 @@ import (
 // or an operator. Where the arguments of a call are not exactly those of
 // pg_catalog's, PostgreSQL prefers one of another schema in the search_path that
 // fits better, and runs it as our role. So our own connections search pg_catalog
-// only. Statements that go through a transaction of the caller's, whose settings
+// only. Statements that go through the caller's transaction, whose settings
 // are the caller's, have exact arguments or say pg_catalog themselves.
 
 // pinnedPath is the search_path of our own connections.

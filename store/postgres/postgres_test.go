@@ -113,9 +113,9 @@ func testContract(t *testing.T, url string, deaf bool) {
 
 // contract is a store in a fresh schema for each test.
 func contract(url string, deaf bool) storetest.Backend {
-	user := doors[0]
+	user := bindings[0]
 	if deaf { // and it keeps no prepared statements
-		user = doors[1]
+		user = bindings[1]
 	}
 	return storetest.Backend{
 		Deaf: deaf,

@@ -88,7 +88,7 @@ func TestOperators_AStormTakesNoConnectionFromTheEngine(t *testing.T) {
 	require.NoError(t, looks(t.Context(), db.Store, store.NewRunID()))
 	require.Positive(t, usedOf(db.Store, "operate").Idle)
 	require.Eventually(t, func() bool { p := usedOf(db.Store, "operate"); return p.Used+p.Idle == 0 }, 30*time.Second, 100*time.Millisecond,
-		"a connection is kept although nobody asks")
+		"a connection is kept although no one asks")
 }
 
 func TestOperators_WorksWhileApplicationsUseAllConnections(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
-// clampEvery is how often leases are looked at that were granted before the
+// clampEvery is how often leases are examined that were granted before the
 // database's clock was set back, and those whose beat is gone.
 const clampEvery = time.Minute
 
@@ -113,7 +113,7 @@ func (r *reclaiming) room() int {
 }
 
 // round takes a part, in one transaction, and returns how many leases it has
-// looked at and which of them are stuck.
+// examined and which of them are stuck.
 func (r *reclaiming) round(ctx context.Context, p part) (looked int, passed uuidArray, err error) {
 	var done store.ReclaimResult
 	horizon := timeOrNull(r.request.Horizon)

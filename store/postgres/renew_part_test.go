@@ -12,7 +12,7 @@ import (
 )
 
 // A lease expires while its worker lives, and a transaction of its handler holds
-// the row of one of its runs. The others are taken over; the worker is told.
+// the row of one of its runs. The others are taken over; the worker is notified.
 func TestLeaseThatWasTakenInPartIsNotRenewed(t *testing.T) {
 	t.Parallel()
 	for name, others := range map[string]int{"alone": 0, "with many": 100} {
@@ -34,7 +34,7 @@ func TestLeaseThatWasTakenInPartIsNotRenewed(t *testing.T) {
 			db.shift(t, 31*time.Second)
 			renewed, err = db.Renew(t.Context(), asked, 30*time.Second)
 			require.NoError(t, err)
-			require.Len(t, renewed, len(asked), "nobody has taken any of it over")
+			require.Len(t, renewed, len(asked), "no one has taken any of it over")
 			db.shift(t, 31*time.Second)
 
 			tx := hold(t, db, "runs", "id = $1", receipts[0].ID)

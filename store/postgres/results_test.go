@@ -112,7 +112,7 @@ func TestWaitOutlivesItsListener(t *testing.T) {
 		require.NoError(t, <-got)
 		require.Less(t, time.Since(began), 30*time.Second, "it looks every two seconds")
 	}
-	require.Eventually(t, func() bool { return !cut() }, time.Minute, 10*time.Millisecond, "nobody waits, nobody listens")
+	require.Eventually(t, func() bool { return !cut() }, time.Minute, 10*time.Millisecond, "no one waits, no one listens")
 }
 
 func TestSignalsReachAnotherProcess(t *testing.T) {
@@ -150,9 +150,9 @@ func TestSignalsReachAnotherProcess(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// TestHostileOutcomesHoldUpNobody settles five hundred runs together, of which
+// TestHostileOutcomesHoldUpNoOther settles five hundred runs together, of which
 // some end with what no database would store.
-func TestHostileOutcomesHoldUpNobody(t *testing.T) {
+func TestHostileOutcomesHoldUpNoOther(t *testing.T) {
 	t.Parallel()
 	db := openStore(t, "")
 	client := durable.NewClient(db)
@@ -165,7 +165,7 @@ func TestHostileOutcomesHoldUpNobody(t *testing.T) {
 		if begun.Add(1) == 500 {
 			close(all)
 		}
-		select { // all end at once
+		select { // all end at the same time
 		case <-all:
 		case <-ctx.Done():
 		}

@@ -48,7 +48,7 @@ func (s *Store) Materialize(
 type attempt struct {
 	store.MaterializeResult
 
-	first   string            // the schedule that it looked at first; empty: it came to none
+	first   string            // the schedule that it evaluated first; empty: it came to none
 	taken   int               // schedules whose decision is stored
 	refused []refusedOnItsOwn // those whose decision was not, each tried alone
 }
@@ -115,7 +115,7 @@ func (s *Store) materialize(
 	return err
 }
 
-// ReevaluateNow has schedules that wait looked at now.
+// ReevaluateNow has schedules that wait evaluated now.
 func (s *Store) ReevaluateNow(ctx context.Context, names ...string) error {
 	if len(names) == 0 {
 		return nil
@@ -123,7 +123,7 @@ func (s *Store) ReevaluateNow(ctx context.Context, names ...string) error {
 	if err := s.usable(ctx); err != nil {
 		return s.fail("hasten", err)
 	}
-	b := s.guardedFor(ctx, heldLimit) // a look at its time passes over what a transaction holds
+	b := s.guardedFor(ctx, heldLimit) // a look at its time skips what a transaction holds
 	b.add(queries.HastenSchedules, names)
 	if err := s.send(ctx, s.engine, b); err != nil {
 		return s.fail("hasten", err)
@@ -172,7 +172,7 @@ func narrows(err error) bool {
 	return refusesStatement(err) && code(err) != notNullViolation && !errors.Is(err, errNoneTaken)
 }
 
-// setAside passes over a schedule for a while, without a change to its row: that
+// setAside skips a schedule for a while, without a change to its row: that
 // may be refused too. Without a name it is the one that is due first. Whether it is
 // to blame, the others tell.
 func (s *Store) setAside(
@@ -274,7 +274,7 @@ func (s *Store) nameSchedules(ctx context.Context, got *dealing) error {
 		rows, err := s.queries(s.engine).ScheduleNames(ctx, queries.ScheduleNamesParams{Ids: unknown})
 		switch {
 		case code(err) != "" && !strings.HasPrefix(code(err), "57P"): // the server stays: asking again would not help, and other runs wait for this claim
-			s.config.Logger.Warn("the names of schedules cannot be read; their runs are executed without", "event", "schedule.names_unreadable", "error", err)
+			s.config.Logger.Warn("the names of schedules cannot be read; their runs are executed without them", "event", "schedule.names_unreadable", "error", err)
 		case err != nil:
 			return err
 		default:

@@ -11,7 +11,7 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// What the server refuses, and what it has already, stands beside what is good.
+// What the server refuses, and what it has already, lies beside what is good.
 func TestSchedulesTheServerRefusesStopNoOther(t *testing.T) {
 	t.Parallel()
 	s := openFresh(t, pgtest.Server(t))

@@ -17,7 +17,7 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
-// decided is a due schedule and what becomes of it.
+// decided is a due schedule and what happens to it.
 type decided struct {
 	id         int32
 	name       string
@@ -56,8 +56,8 @@ func (d *decided) fault(err error) {
 	d.decision = store.Decision{Fault: err.Error()}
 }
 
-// decidedAtOnce is how many schedules are stored in one statement.
-const decidedAtOnce = 500
+// decidedPerStep is how many schedules are stored in one statement.
+const decidedPerStep = 500
 
 // inParts decides about schedules and stores what was decided.
 func (s *Store) inParts(
@@ -105,7 +105,7 @@ func (s *Store) inParts(
 func partOf(rows []queries.DueSchedulesRow) int {
 	ids := 0
 	for i := range rows {
-		if ids += len(rows[i].Unfinished); i > 0 && (i == decidedAtOnce || ids > unfinishedAtOnce) {
+		if ids += len(rows[i].Unfinished); i > 0 && (i == decidedPerStep || ids > unfinishedPerStep) {
 			return i
 		}
 	}
@@ -295,7 +295,7 @@ func addOccurrences(b *batch, some []decided, set places, insert string, ids *[]
 			return
 		}
 	}
-	args := append(columnsOf(runs, set).args(), schedules, generations, keys)
+	args := append(columnsOf(runs, set).parameters(), schedules, generations, keys)
 	b.add(insert, args...).Query(each)
 }
 

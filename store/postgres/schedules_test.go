@@ -106,10 +106,10 @@ func requireCalendar(t *testing.T, name string, past []store.HistoryEntry, least
 	require.GreaterOrEqual(t, len(seen), least)
 }
 
-// While more schedules are due than one transaction takes, two evaluate at once,
-// each what the other has not; a third is told that they are at it, and so is a
+// While more schedules are due than one transaction takes, two evaluate concurrently,
+// each what the other has not; a third learns that they are at it, and so is a
 // second when there are no more than one takes.
-func TestMaterialize_TwoAtOnceInACrowd(t *testing.T) {
+func TestMaterialize_TwoConcurrentlyInACrowd(t *testing.T) {
 	t.Parallel()
 	db := openStore(t, "")
 	other := openURL(t, db.url, db.schema)

@@ -13,9 +13,9 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
-// unfinishedAtOnce is of how many runs one statement reports whether they have
+// unfinishedPerStep is of how many runs one statement reports whether they have
 // ended.
-const unfinishedAtOnce = 10_000
+const unfinishedPerStep = 10_000
 
 // unfinishedRuns reports which of some runs have not ended.
 func (s *Store) unfinishedRuns(ctx context.Context, tx pgx.Tx, ids uuidArray) (map[uuid.UUID]bool, error) {
@@ -24,7 +24,7 @@ func (s *Store) unfinishedRuns(ctx context.Context, tx pgx.Tx, ids uuidArray) (m
 	}
 	unfinished := map[uuid.UUID]bool{}
 	b := &batch{names: s.names}
-	for some := range slices.Chunk(ids, unfinishedAtOnce) {
+	for some := range slices.Chunk(ids, unfinishedPerStep) {
 		b.add(queries.UnfinishedRuns, some).Query(func(rows pgx.Rows) error {
 			return scanIDs(rows, func(id uuid.UUID) { unfinished[id] = true })
 		})

@@ -40,7 +40,7 @@ func TestScheduleThatCannotBeReadIsListedWithAFault(t *testing.T) {
 	_, err = s.ScheduleHistory(t.Context(), "bad", 10)
 	require.NoError(t, err)
 	err = s.RunSchedule(t.Context(), "bad", store.NewRunID(), store.OverlapSkip, "ann")
-	require.ErrorContains(t, err, "spec of schedule bad", "it cannot be told whether there is room")
+	require.ErrorContains(t, err, "spec of schedule bad", "it is not known whether there is room")
 	err = s.RunSchedule(t.Context(), "bad", store.NewRunID(), store.OverlapAllow, "ann")
 	require.NoError(t, err)
 	require.NoError(t, s.ChangeSchedule(t.Context(), "bad", store.PauseSchedule, "ann"))

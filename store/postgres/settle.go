@@ -163,7 +163,7 @@ func (w *settling) putBack() bool {
 	return false
 }
 
-// judge looks at the runs that the writes did not touch: the claim's own
+// judge examines the runs that the writes did not touch: the claim's own
 // earlier write has landed, or the run is no longer the claim's.
 func (s *Store) judge(ctx context.Context, work []settling) error {
 	b := s.guarded(ctx)

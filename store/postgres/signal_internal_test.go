@@ -11,7 +11,7 @@ import (
 
 func TestPayloads(t *testing.T) {
 	due := store.Signal{Kind: store.RunsDue}
-	t.Run("runs that are due are told as they always were", func(t *testing.T) {
+	t.Run("runs that are due are announced as they always were", func(t *testing.T) {
 		require.Equal(t, []string{"SELF"}, payloads("SELF", []store.Signal{due}))
 		require.Equal(t, []store.Signal{due}, signals("SELF", "OTHER"))
 	})

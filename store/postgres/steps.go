@@ -81,7 +81,7 @@ type dealt struct {
 	covered []span // the places that the steps look at
 }
 
-// rank is how many of the places looked at lie before a place. The run at the
+// rank is how many of the places examined lie before a place. The run at the
 // n-th of those places is the n-th run taken.
 func (d *dealt) rank(place int) int {
 	n := 0

@@ -51,7 +51,7 @@ type Config struct {
 	Connect ConnectHook
 	// Operators says that no worker uses the store: it has at most eight connections, or
 	// five more than MaxConns, and closes one that is not used for a minute. What an
-	// operator looks at then waits for no worker, and no worker for it.
+	// operator examines then waits for no worker, and no worker for it.
 	Operators bool
 	// Logger gets what a person should see. Default: nothing is logged.
 	Logger *slog.Logger

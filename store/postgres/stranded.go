@@ -16,7 +16,7 @@ import (
 // A running run whose claim has no lease is stranded: nothing expires, so nothing
 // takes it back but the sweep's full pass. The tables that tell which runs have
 // not ended do not know it, and an index on the state would make every claim and
-// settle write it. So the newest runs are looked at, in no more time than an
+// settle write it. So the newest runs are examined, in no more time than an
 // answer may take.
 
 // stretch is the newest runs of a range of ids.
@@ -29,7 +29,7 @@ type stretch struct {
 func newest(most int) stretch { return stretch{uuid.Nil, uuid.Max, most} }
 
 const (
-	examineMost   = 1_000_000       // runs that an examination looks at
+	examineMost   = 1_000_000       // runs that an examination examines
 	examineWithin = 5 * time.Second // and for how long
 )
 

@@ -50,7 +50,7 @@ func TestRunsWithoutALeaseAreShownAndHandedBack(t *testing.T) {
 	requireConsistent(t, db)
 }
 
-// Somebody has ended runs by hand and left their rows of ready.
+// An operator has ended runs by hand and left their rows of ready.
 func TestClaimStartsNothingThatIsNotPending(t *testing.T) {
 	t.Parallel()
 	for name, statement := range map[string]string{

@@ -63,7 +63,7 @@ func (s *Store) sweepDue(ctx context.Context, request *store.SweepRequest) (due 
 
 const (
 	// sweepBlocks are the blocks of one step of the full pass, 8 MiB: about ten
-	// thousand runs, looked at in a few milliseconds.
+	// thousand runs, examined in a few milliseconds.
 	sweepBlocks = 1024
 	day         = 24 * time.Hour
 )
@@ -130,7 +130,7 @@ func (w *sweeping) readRetentions(ctx context.Context) error {
 	return err
 }
 
-// step looks at the next runs, deletes what is over, and moves on.
+// step examines the next runs, deletes what is over, and moves on.
 func (w *sweeping) step(ctx context.Context, place *queries.SweepPlaceRow) error {
 	found, more, err := w.ahead(ctx, place)
 	if err != nil {
@@ -163,7 +163,7 @@ func (w *sweeping) step(ctx context.Context, place *queries.SweepPlaceRow) error
 	return w.queries.MoveSweep(ctx, move)
 }
 
-// ahead looks at the next runs along the ids and moves the position past them.
+// ahead examines the next runs along the ids and moves the position past them.
 // more reports whether there are others that are old enough.
 func (w *sweeping) ahead(ctx context.Context, place *queries.SweepPlaceRow) (found uuidArray, more bool, err error) {
 	age := rules.WalkAge(w.request)
@@ -203,7 +203,7 @@ func firstID(at time.Time) uuid.UUID {
 	return id
 }
 
-// pass looks at the next blocks of the table, hands back what is stranded, and
+// pass examines the next blocks of the table, hands back what is stranded, and
 // returns what is over besides what was found before.
 func (w *sweeping) pass(ctx context.Context, place *queries.SweepPlaceRow, found uuidArray) (uuidArray, error) {
 	from, most := place.Block, max(w.request.Limit-len(found), 1)

@@ -37,7 +37,7 @@ func (w *sweeping) part(ctx context.Context, add func(*batch)) error {
 	return err
 }
 
-// goOn passes over what was refused; the next full pass comes to it again.
+// goOn skips what was refused; the next full pass comes to it again.
 func (w *sweeping) goOn(err error, kind, name string) error {
 	if !refusesRows(err) {
 		return err

@@ -80,7 +80,7 @@ func workOnce(ctx context.Context, db opened, settled *atomic.Int64) error {
 		s.Runs[i].Outcome = store.Outcome{Kind: kinds[rand.IntN(len(kinds))], Error: "x"}
 	}
 	verdicts, err := db.Settle(ctx, []store.Settlement{s})
-	for slices.Contains(verdicts, store.Deferred) { // whoever looked at a row was stopped by a busy machine
+	for slices.Contains(verdicts, store.Deferred) { // the one that examined a row was stopped by a busy machine
 		var rest []store.Verdict
 		rest, err = db.Settle(ctx, []store.Settlement{s})
 		for i := range rest {

@@ -111,7 +111,7 @@ func TestSweepWalksAlongTheIDs(t *testing.T) {
 	requireNoOrphans(t, db)
 }
 
-func TestSweepPassesOverWhatSomebodyHolds(t *testing.T) {
+func TestSweepSkipsLockedRuns(t *testing.T) {
 	t.Parallel()
 	db := openStore(t, "")
 	ids := finished(t, db, store.Death, newRuns(30)...)
@@ -185,7 +185,7 @@ func TestSweepIsBusyWhileAStepIsUnderWay(t *testing.T) {
 	require.Equal(t, 1, swept.Deleted)
 }
 
-func TestSweepLeavesARunAloneThatEndedAnew(t *testing.T) {
+func TestSweepLeavesARunAloneThatEndedAgain(t *testing.T) {
 	t.Parallel()
 	db := openStore(t, "")
 	ids := finished(t, db, store.Death, newRuns(2)...)
@@ -197,7 +197,7 @@ func TestSweepLeavesARunAloneThatEndedAnew(t *testing.T) {
 	requireNoOrphans(t, db)
 }
 
-func TestSweepLeavesARunAloneThatWasClaimedAnew(t *testing.T) {
+func TestSweepLeavesARunAloneThatWasClaimedAgain(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, "")
 	_, err := store.Enqueue(t.Context(), newRuns(2)...)
@@ -205,11 +205,11 @@ func TestSweepLeavesARunAloneThatWasClaimedAnew(t *testing.T) {
 	r, runs := claim(t, store, worker("gone"), 2, time.Minute)
 	conn := connect(t, store.url)
 	store.exec(t, conn, "delete from %s.leases where claim_id = $1", uuid.UUID(r.Claim))
-	anew := uuid.New()
+	again := uuid.New()
 	swept := between(t, store, sweeper(), func(conn *pgx.Conn) { // a late hand-back, and a claim after it
-		store.exec(t, conn, "update %s.runs set claim_id = $1, fence = fence + 1 where id = $2", anew, runs[0].ID)
+		store.exec(t, conn, "update %s.runs set claim_id = $1, fence = fence + 1 where id = $2", again, runs[0].ID)
 		store.exec(t, conn, `insert into %s.leases (claim_id, worker, acquired_at, expires_at, duration, alone, run_ids)
-			values ($1, 1, now(), now() + interval '1 minute', 60000000, false, array[$2::uuid])`, anew, runs[0].ID)
+			values ($1, 1, now(), now() + interval '1 minute', 60000000, false, array[$2::uuid])`, again, runs[0].ID)
 	})
 	require.Len(t, swept.Returned, 1)
 	require.Equal(t, runs[1].ID, swept.Returned[0].ID)

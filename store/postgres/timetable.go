@@ -48,7 +48,7 @@ func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]store.Sch
 	return records, nil
 }
 
-// ScheduleHistory says what became of a schedule's occurrences, newest first.
+// ScheduleHistory says what happened to a schedule's occurrences, newest first.
 func (s *Store) ScheduleHistory(ctx context.Context, name string, limit int) ([]store.HistoryEntry, error) {
 	if err := store.CheckScheduleHistory(name, limit); err != nil {
 		return nil, fmt.Errorf("past of schedule: %w", err)
@@ -262,7 +262,7 @@ func (s *Store) RunSchedule(ctx context.Context, name string, id store.RunID, ov
 		if set.limits != nil {
 			addLimited(b, runs, set, func(int) occurrence { return occurrence{one.ID, one.Generation, nil} }, each)
 		} else {
-			b.add(queries.MaterializeRuns, append(columnsOf(runs, set).args(), []int32{one.ID}, []int64{one.Generation}, []*string{nil})...).Query(each)
+			b.add(queries.MaterializeRuns, append(columnsOf(runs, set).parameters(), []int32{one.ID}, []int64{one.Generation}, []*string{nil})...).Query(each)
 		}
 		unfinished.IDs = append(unfinished.IDs, id)
 		b.add(queries.SetUnfinished, idArray(unfinished.Keep(&asked.Plan)), one.ID)

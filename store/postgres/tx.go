@@ -18,7 +18,7 @@ import (
 
 var _ store.Tx = (*Tx)(nil)
 
-// Tx is the store bound to a transaction of the caller's. It lives as long as
+// Tx is the store bound to the caller's transaction. It lives as long as
 // that transaction, and is for one goroutine at a time, as the transaction is.
 //
 // Its statements name the schema of every table, and of every function that
@@ -30,18 +30,18 @@ var _ store.Tx = (*Tx)(nil)
 // snapshot fails, and so may Guard and Complete where at read committed they
 // would answer lease.ErrLost: repeat the whole transaction, as one does there.
 type Tx struct {
-	store *Store
-	door  sender
+	store   *Store
+	binding sender
 }
 
 // WithTx binds the store to a transaction of pgx, whatever pool, settings and
 // query_exec_mode its connection has.
-func (s *Store) WithTx(tx pgx.Tx) *Tx { return &Tx{store: s, door: pgxDoor{tx}} }
+func (s *Store) WithTx(tx pgx.Tx) *Tx { return &Tx{store: s, binding: pgxBinding{tx}} }
 
 // WithSQLTx binds the store to a transaction of database/sql. The driver may be
 // pgx's stdlib or lib/pq; the database has to be the store's.
 func (s *Store) WithSQLTx(tx *sql.Tx) *Tx {
-	return &Tx{store: s, door: sqlDoor{tx: tx, known: pgtype.NewMap()}}
+	return &Tx{store: s, binding: sqlBinding{tx: tx, known: pgtype.NewMap()}}
 }
 
 // Enqueue stores the runs within the transaction; see store.Tx. Workers are
@@ -60,7 +60,7 @@ func (t *Tx) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Receipt
 	err := t.store.placeIDs(ctx, set, runs)
 	var receipts []store.Receipt
 	if err == nil {
-		receipts, err = t.store.insertInto(ctx, t.door, runs, set)
+		receipts, err = t.store.insertInto(ctx, t.binding, runs, set)
 	}
 	if dues := duesOf(runs, set.lanes); err == nil && len(dues) > 0 {
 		err = t.hint(ctx, dues)
@@ -102,7 +102,7 @@ func (t *Tx) claimed(ctx context.Context, what, statement string, args ...any) e
 	b.add(statement, args...).Query(func(rows pgx.Rows) error {
 		return scanIDs(rows, func(uuid.UUID) { found++ })
 	})
-	if err := t.store.send(ctx, t.door, b); err != nil {
+	if err := t.store.send(ctx, t.binding, b); err != nil {
 		return t.fail(what, err)
 	}
 	if found != 1 {
@@ -116,7 +116,7 @@ func (t *Tx) Run(ctx context.Context, id store.RunID) (store.Record, error) {
 	if err := t.store.usable(ctx); err != nil {
 		return store.Record{}, t.store.fail("run", err)
 	}
-	record, err := t.store.run(ctx, t.door, id)
+	record, err := t.store.run(ctx, t.binding, id)
 	if err != nil {
 		return store.Record{}, t.fail("run "+id.String(), err)
 	}
@@ -131,7 +131,7 @@ func (t *Tx) Runs(ctx context.Context, filter store.Filter) (store.Page, error) 
 	if err := t.store.usable(ctx); err != nil {
 		return store.Page{}, t.store.fail("runs", err)
 	}
-	page, err := t.store.page(ctx, t.door, filter)
+	page, err := t.store.page(ctx, t.binding, filter)
 	if err != nil {
 		return store.Page{}, t.fail("runs", err)
 	}

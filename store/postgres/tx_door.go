@@ -19,11 +19,11 @@ import (
 // arrays. So parameters go through these adapters as what every driver can send in
 // every mode: numbers, truth values, and text, arrays as their literals.
 
-// pgxDoor sends batches in a transaction of pgx.
-type pgxDoor struct{ tx pgx.Tx }
+// pgxBinding sends batches in a transaction of pgx.
+type pgxBinding struct{ tx pgx.Tx }
 
 // SendBatch sends the batch with its parameters made plain.
-func (d pgxDoor) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+func (d pgxBinding) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	plain := &pgx.Batch{}
 	for _, query := range b.QueuedQueries {
 		plain.Queue(query.SQL, plainArgs(query.Arguments)...).Fn = query.Fn
@@ -31,21 +31,21 @@ func (d pgxDoor) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	return d.tx.SendBatch(ctx, plain)
 }
 
-// sqlDoor sends batches in a transaction of database/sql, statement by statement.
-type sqlDoor struct {
+// sqlBinding sends batches in a transaction of database/sql, statement by statement.
+type sqlBinding struct {
 	tx    *sql.Tx
 	known *pgtype.Map
 }
 
 // SendBatch prepares to send; the results' Close does it.
-func (d sqlDoor) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	return &sqlResults{ctx: ctx, door: d, queries: b.QueuedQueries}
+func (d sqlBinding) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	return &sqlResults{ctx: ctx, binding: d, queries: b.QueuedQueries}
 }
 
 // sqlResults is a batch as it is being sent.
 type sqlResults struct {
 	ctx     context.Context //nolint:containedctx // pgx's interface gives it to SendBatch only
-	door    sqlDoor
+	binding sqlBinding
 	queries []*pgx.QueuedQuery // still to be sent
 	err     error
 }
@@ -82,11 +82,11 @@ func (r *sqlResults) Query() (pgx.Rows, error) {
 			args[i] = uuid.UUID(id.Bytes).String()
 		}
 	}
-	found, err := r.door.tx.QueryContext(r.ctx, query.SQL, args...) //nolint:rowserrcheck // Close checks
+	found, err := r.binding.tx.QueryContext(r.ctx, query.SQL, args...) //nolint:rowserrcheck // Close checks
 	if err != nil {
 		return &sqlRows{err: err}, err
 	}
-	return &sqlRows{rows: found, known: r.door.known}, nil
+	return &sqlRows{rows: found, known: r.binding.known}, nil
 }
 
 // QueryRow is not used by the statements that go through an adapter.

@@ -69,7 +69,7 @@ func (t *Tx) hint(ctx context.Context, dues []store.Due) error {
 	}
 	b := &batch{names: s.names}
 	b.add(queries.NotifyAtCommit, s.names.channel(), duePayload(s.hints.atCommit(), dues))
-	return s.send(ctx, t.door, b)
+	return s.send(ctx, t.binding, b)
 }
 
 // atCommit is what a notification in a caller's transaction says. It is not

@@ -29,30 +29,30 @@ type user struct {
 	exec  func(statement string, args ...any) error
 }
 
-// door is one way to begin such a transaction.
-type door struct {
+// binding is one way to begin such a transaction.
+type binding struct {
 	name string
 	open func(t *testing.T, store opened) user
 }
 
-func (d door) begin(t *testing.T, store opened) storetest.Transaction {
+func (d binding) begin(t *testing.T, store opened) storetest.Transaction {
 	t.Helper()
 	return d.open(t, store).Transaction
 }
 
-// doors are the drivers, in the modes that send parameters differently.
-var doors = []door{
-	pgxDoor("pgx", ""),
-	pgxDoor("pgx-exec", "&default_query_exec_mode=exec"),
-	pgxDoor("pgx-simple", "&default_query_exec_mode=simple_protocol"),
-	sqlDoor("stdlib", "pgx", ""),
-	sqlDoor("stdlib-describe", "pgx", "&default_query_exec_mode=describe_exec"),
-	sqlDoor("lib-pq", "postgres", ""),
-	sqlDoor("lib-pq-binary", "postgres", "&binary_parameters=yes"),
+// bindings are the drivers, in the modes that send parameters differently.
+var bindings = []binding{
+	pgxBinding("pgx", ""),
+	pgxBinding("pgx-exec", "&default_query_exec_mode=exec"),
+	pgxBinding("pgx-simple", "&default_query_exec_mode=simple_protocol"),
+	sqlBinding("stdlib", "pgx", ""),
+	sqlBinding("stdlib-describe", "pgx", "&default_query_exec_mode=describe_exec"),
+	sqlBinding("lib-pq", "postgres", ""),
+	sqlBinding("lib-pq-binary", "postgres", "&binary_parameters=yes"),
 }
 
-func pgxDoor(name, options string) door {
-	return door{name, func(t *testing.T, store opened) user {
+func pgxBinding(name, options string) binding {
+	return binding{name, func(t *testing.T, store opened) user {
 		t.Helper()
 		tx, err := connect(t, plainURL(t, store)+options).Begin(t.Context())
 		require.NoError(t, err)
@@ -74,8 +74,8 @@ func pgxDoor(name, options string) door {
 	}}
 }
 
-func sqlDoor(name, driver, options string) door {
-	return door{name, func(t *testing.T, store opened) user {
+func sqlBinding(name, driver, options string) binding {
+	return binding{name, func(t *testing.T, store opened) user {
 		t.Helper()
 		db, err := sql.Open(driver, plainURL(t, store)+options)
 		require.NoError(t, err)
@@ -114,13 +114,13 @@ func plainURL(t *testing.T, store opened) string {
 
 func TestTx_EveryDriver(t *testing.T) {
 	t.Parallel()
-	for _, door := range doors[1:] { // TestStore takes the first
-		t.Run(door.name, func(t *testing.T) {
+	for _, binding := range bindings[1:] { // TestStore takes the first
+		t.Run(binding.name, func(t *testing.T) {
 			t.Parallel()
 			storetest.TestTx(t, storetest.Backend{
 				New:     func(t *testing.T) store.Store { return openStore(t, "") },
 				Advance: func(t *testing.T, s store.Store, d time.Duration) { s.(opened).shift(t, d) },
-				Begin:   func(t *testing.T, s store.Store) storetest.Transaction { return door.begin(t, s.(opened)) },
+				Begin:   func(t *testing.T, s store.Store) storetest.Transaction { return binding.begin(t, s.(opened)) },
 			})
 		})
 	}
@@ -130,12 +130,12 @@ func TestTx_EveryDriver(t *testing.T) {
 // tables, whatever lies in its search_path.
 func TestTx_LeavesSettingsAndForeignTablesAlone(t *testing.T) {
 	t.Parallel()
-	for _, door := range doors {
-		t.Run(door.name, func(t *testing.T) {
+	for _, binding := range bindings {
+		t.Run(binding.name, func(t *testing.T) {
 			t.Parallel()
 			db := openStore(t, "")
 			_, runs := held(t, db)
-			u := door.open(t, db)
+			u := binding.open(t, db)
 			const settings = "select string_agg(name || '=' || setting, ';' order by name) from pg_settings where name !~ 'transaction_deferrable|in_hot'"
 			for _, table := range []string{"runs", "ready", "lanes", "leases"} {
 				require.NoError(t, u.exec(fmt.Sprintf("create temporary table %s (x int)", table)))
@@ -172,7 +172,7 @@ func held(t *testing.T, db opened) (store.ClaimRequest, store.Holder) {
 func TestTx_DueTimesAreCountedFromTheCall(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, "")
-	u := doors[0].open(t, store)
+	u := bindings[0].open(t, store)
 	_, err := u.query("select pg_sleep(0.3)::text")
 	require.NoError(t, err)
 	run := newRun(durable.After(time.Hour))
@@ -187,8 +187,8 @@ func TestTx_DueTimesAreCountedFromTheCall(t *testing.T) {
 func TestTx_BadInputLeavesTheTransactionUsable(t *testing.T) {
 	t.Parallel()
 	db := openStore(t, "")
-	for _, door := range doors {
-		u := door.open(t, db)
+	for _, binding := range bindings {
+		u := binding.open(t, db)
 		_, err := u.Enqueue(t.Context(), store.NewRun{})
 		require.ErrorIs(t, err, store.ErrInvalid)
 		_, err = u.query("select 'still works'")
@@ -223,7 +223,7 @@ func TestTx_SnapshotOlderThanALane(t *testing.T) {
 }
 
 // A user's pool of one connection, and a store of one, are enough: what the
-// store needs apart it takes from its own, and never two at once.
+// store needs apart it takes from its own, and never two concurrently.
 func TestTx_OneConnectionEach(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, "")
@@ -235,7 +235,7 @@ func TestTx_OneConnectionEach(t *testing.T) {
 	defer cancel()
 	_, err = small.EnqueueUnder(ctx, holder, newRun(durable.OnQueue("new-one")))
 	require.NoError(t, err)
-	u := doors[0].open(t, opened{small, store.url, store.schema})
+	u := bindings[0].open(t, opened{small, store.url, store.schema})
 	_, err = u.Enqueue(ctx, newRun(durable.OnQueue("another-new-one")))
 	require.NoError(t, err)
 	require.NoError(t, u.Commit())
@@ -273,12 +273,12 @@ func TestEnqueueUnder_WaitsForATakeoverUnderWay(t *testing.T) {
 }
 
 // The other way round: once EnqueueUnder is granted, a takeover cannot come
-// between it and its commit. The handler's own transaction is told apart.
+// between it and its commit. The handler's own transaction is kept apart.
 func TestEnqueueUnder_SaysThatTheRunIsLocked(t *testing.T) {
 	t.Parallel()
 	db := openStore(t, "")
 	_, holder := held(t, db)
-	u := doors[0].open(t, db)
+	u := bindings[0].open(t, db)
 	require.NoError(t, u.Guard(t.Context(), holder))
 	run := newRun()
 	_, err := db.EnqueueUnder(t.Context(), holder, run)
@@ -291,7 +291,7 @@ func TestEnqueueUnder_SaysThatTheRunIsLocked(t *testing.T) {
 	requireConsistent(t, db)
 }
 
-// A worker that sleeps hears of the commit at once, whether or not the
+// A worker that sleeps is notified of the commit immediately, whether or not the
 // transaction carried the notification.
 func TestTx_CommitWakesASleeper(t *testing.T) {
 	t.Parallel()
@@ -305,7 +305,7 @@ func TestTx_CommitWakesASleeper(t *testing.T) {
 		quickest := time.Hour
 		for try := 0; quickest >= 2*time.Second; try++ { // the machine may have no time for one of us
 			require.Less(t, try, 5, "the quickest commit woke the listener after %v", quickest)
-			quickest = min(quickest, wakes(t, doors[i%len(doors)].open(t, db), woken))
+			quickest = min(quickest, wakes(t, bindings[i%len(bindings)].open(t, db), woken))
 		}
 		slowest = max(slowest, quickest)
 	}
@@ -337,8 +337,8 @@ func wakes(t *testing.T, u user, woken <-chan time.Time) time.Duration {
 	}
 }
 
-// A burst of transactions carries few notifications; the last of them is heard
-// of all the same.
+// A burst of transactions carries few notifications; the last of them is received
+// all the same.
 func TestTx_BurstSendsFewNotifications(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, "")

@@ -61,7 +61,7 @@ func (l locks) HearFreed(ctx context.Context, waiter lease.ClaimID, hear func(na
 	s := l.store
 	me := uuid.UUID(waiter).String()
 	heard := func(payload string) {
-		if told, name, ok := strings.Cut(payload, " "); ok && told == me {
+		if woken, name, ok := strings.Cut(payload, " "); ok && woken == me {
 			hear(name)
 		}
 	}

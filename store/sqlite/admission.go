@@ -119,7 +119,7 @@ func (a *admitting) read(ctx context.Context, gates []admit.GateID) error {
 	return nil
 }
 
-// action is what becomes of runs that the gate refuses, if they say nothing else.
+// action is what happens to runs that the gate refuses, if they say nothing else.
 func (a *admitting) action(gate admit.GateID) store.LimitAction {
 	if limit := a.known.made[admit.LimitOf(gate)]; limit != nil {
 		return limit.Action()

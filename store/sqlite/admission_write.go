@@ -138,7 +138,7 @@ func (a *admitting) cancel(ctx context.Context, id store.RunID) error {
 	why := rules.Oldest(one.limit)
 	a.freed = true // its worker is to look
 	return errors.Join(
-		a.AskCancel(ctx, queries.AskCancelParams{Reason: &why, ID: id[:]}),
+		a.RequestCancel(ctx, queries.RequestCancelParams{Reason: &why, ID: id[:]}),
 		a.InsertCancel(ctx, queries.InsertCancelParams{ClaimID: one.claim, RunID: id[:]}),
 	)
 }

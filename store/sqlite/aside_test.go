@@ -90,7 +90,7 @@ func TestMaterializeGoesAroundAScheduleThatCannotBeAdvanced(t *testing.T) {
 	require.Equal(t, "b", passed[0].Name)
 	made, err := s.Materialize(t.Context(), 100, func(time.Time, store.Schedule) store.Decision { return store.Decision{} })
 	require.NoError(t, err)
-	require.Greater(t, made.Next, 30*time.Second, "and nobody looks for it meanwhile")
+	require.Greater(t, made.Next, 30*time.Second, "and no one looks for it meanwhile")
 }
 
 func TestDeclareGoesAroundWhatIsRefused(t *testing.T) {

@@ -48,14 +48,14 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 	}
 	s.tally.Decided(&decision)
 	if undealt > 0 {
-		s.logger.Warn("rows of ready or waiting named runs that are not pending: dropped", "event", "claim.waiting_rows_dropped", "rows", undealt, "runs", dropped[:min(len(dropped), droppedTold)])
+		s.logger.Warn("rows of ready or waiting named runs that are not pending: dropped", "event", "claim.waiting_rows_dropped", "rows", undealt, "runs", dropped[:min(len(dropped), droppedLogged)])
 	}
 	s.seqs.learn(runs, seqs)
 	return runs, nil
 }
 
-// droppedTold bounds the runs that one message names.
-const droppedTold = 10
+// droppedLogged bounds the runs that one message names.
+const droppedLogged = 10
 
 // drop deletes what a claim that got nothing found in its way: rows of ready
 // whose run is not pending.

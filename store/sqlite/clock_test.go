@@ -45,7 +45,7 @@ func TestProcessesAgreeOnTheTimeWhenTheClockIsSetBack(t *testing.T) {
 	for _, s := range []*sqlite.Store{before, after} {
 		done, err := s.Reclaim(t.Context(), store.ReclaimRequest{MaxCrashes: 4, Limit: 10})
 		require.NoError(t, err)
-		require.Zero(t, done.Leases, "nobody has crashed")
+		require.Zero(t, done.Leases, "no one has crashed")
 		require.InDelta(t, time.Now().UnixMilli(), done.Now.UnixMilli(), 60_000)
 	}
 	renewed, err := after.Renew(t.Context(), []lease.ClaimID{old, fresh}, 5*time.Minute)
@@ -53,7 +53,7 @@ func TestProcessesAgreeOnTheTimeWhenTheClockIsSetBack(t *testing.T) {
 	require.Len(t, renewed, 2)
 }
 
-// A time that nobody can have meant does not stay for good.
+// A time that no one can have meant does not stay for good.
 func TestTimeThatIsFarAheadIsLeftBehind(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)

@@ -11,7 +11,7 @@ import (
 const (
 	// countWhole is how far runs are counted one by one.
 	countWhole = 1_000_000
-	// sampled is how many runs an estimate looks at.
+	// sampled is how many runs an estimate examines.
 	sampled = 2000
 	// sampleHits is how many runs of a state a sample has to have for an estimate
 	// to follow from it.

@@ -69,9 +69,9 @@ func (c *change) insert(ctx context.Context, rows []queries.InsertRunParams) (st
 	for len(rows) > 0 {
 		var result sql.Result
 		n := 1
-		if len(rows) >= rowsAtOnce && c.insertRuns != nil {
-			n = rowsAtOnce
-			args := make([]any, 0, rowsAtOnce*columnsOfRun)
+		if len(rows) >= rowsPerStep && c.insertRuns != nil {
+			n = rowsPerStep
+			args := make([]any, 0, rowsPerStep*columnsOfRun)
 			for i := range rows[:n] {
 				r := &rows[i]
 				args = append(args, r.ID, r.CreatedAt, r.DueAt, r.ExpiresAt, r.Timeout, r.Lane, r.MaxAttempts, r.OnCrash, r.Tags, r.Metadata, r.Trace, r.Args)
@@ -113,9 +113,9 @@ func (c *change) tellExisting(ctx context.Context, first int64, receipts []store
 	return nil
 }
 
-// rowsAtOnce is how many runs one statement stores, where there are as many.
+// rowsPerStep is how many runs one statement stores, where there are as many.
 const (
-	rowsAtOnce   = 25
+	rowsPerStep  = 25
 	columnsOfRun = 12
 )
 

@@ -25,7 +25,7 @@ const (
 	aheadMost = 5 * time.Second
 )
 
-// Examine looks at the file and its contents for what an operator should
+// Examine examines the file and its contents for what an operator should
 // know, and says what to do. It changes nothing, and reads the whole file once.
 // Of a damaged file, and without the schema of this program, only the file is
 // examined. An error means that the examination itself could not continue.
@@ -37,7 +37,7 @@ func (s *Store) Examine(ctx context.Context) (store.Findings, error) {
 	s.examineDisk(&f)
 	damaged := slices.ContainsFunc(f, func(one store.Finding) bool { return one.Name == nameIntegrity && one.Level == store.Failed })
 	if err := s.requireSchema(ctx, s.reads); err != nil || damaged {
-		return f, nil //nolint:nilerr // who asks has looked at the schema himself
+		return f, nil //nolint:nilerr // who asks has examined the schema himself
 	}
 	if err := s.examineWork(ctx, &f); err != nil {
 		return f, fmt.Errorf("examine: %w", s.explain(err))
@@ -48,7 +48,7 @@ func (s *Store) Examine(ctx context.Context) (store.Findings, error) {
 	return f, nil
 }
 
-// examineFile looks at how the file is used, and whether it is whole.
+// examineFile examines how the file is used, and whether it is whole.
 func (s *Store) examineFile(ctx context.Context, f *store.Findings) error {
 	var journal, integrity string
 	var synchronous int
@@ -88,7 +88,7 @@ func (s *Store) examineFile(ctx context.Context, f *store.Findings) error {
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// examineDisk looks at the file from outside.
+// examineDisk examines the file from outside.
 func (s *Store) examineDisk(f *store.Findings) {
 	f.Fine("file system", filepath.Dir(s.file.path)+" is local, as far as can be seen") // Open has refused another
 	info, err := os.Stat(s.file.path)
@@ -153,7 +153,7 @@ func (s *Store) examineClock(ctx context.Context, reader *lookups, f *store.Find
 	return nil
 }
 
-// examineWork looks at the rows of the tables.
+// examineWork examines the rows of the tables.
 func (s *Store) examineWork(ctx context.Context, f *store.Findings) error {
 	reader, err := s.read(ctx)
 	if err != nil {

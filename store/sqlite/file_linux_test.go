@@ -50,7 +50,7 @@ func TestOpen(t *testing.T) {
 	})
 }
 
-// TestAFileWithinReachOfOthersIsNamed: a file that somebody has planted, or
+// TestAFileWithinReachOfOthersIsNamed: a file that another user has planted, or
 // loosened, decides what a worker executes.
 func TestAFileWithinReachOfOthersIsNamed(t *testing.T) {
 	said := func(path string) string {
@@ -89,7 +89,7 @@ func TestRefusals(t *testing.T) {
 	})
 	t.Run("the file is something else", func(t *testing.T) {
 		path := newPath(t)
-		text := []byte("this is not a database, and it is longer than a header of one hundred bytes, so that nobody takes it for an empty one")
+		text := []byte("this is not a database, and it is longer than a header of one hundred bytes, so that no one takes it for an empty one")
 		require.NoError(t, os.WriteFile(path, text, 0o600))
 		_, err := sqlite.Open(t.Context(), path, sqlite.Config{})
 		require.ErrorContains(t, err, "is not a SQLite database")

@@ -8,7 +8,7 @@ func refuseNetwork(string) error { return nil }
 // On this platform SQLite itself finds out.
 func refuseReadOnly(string) error { return nil }
 
-// On this platform the space is not looked at.
+// On this platform the space is not examined.
 func freeSpace(string) (bytes uint64, known bool) { return 0, false }
 
 // On this platform each process counts lease.Elapsed from its own start.

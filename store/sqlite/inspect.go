@@ -80,7 +80,7 @@ func (s *Store) Runs(ctx context.Context, filter store.Filter) (store.Page, erro
 // listed is a row of either list, and of one run.
 type listed queries.ListRunsRow
 
-// pageMost bounds the runs that are looked at for one page.
+// pageMost bounds the runs that are examined for one page.
 const pageMost = 20_000
 
 // findRuns reads one page.
@@ -126,7 +126,7 @@ func findRuns(ctx context.Context, reader *queries.Queries, filter store.Filter)
 }
 
 // named are the newest runs of the key, or of the schedule, that is asked for, and the
-// smallest id that is looked at, if not all are.
+// smallest id that is examined, if not all are.
 func named(ctx context.Context, reader *queries.Queries, filter *store.Filter) (ids []store.RunID, floor []byte, err error) {
 	ids, err = idsOfName(ctx, reader, filter, pageMost)
 	if len(ids) == pageMost {
@@ -178,7 +178,7 @@ func choiceOf(filter *store.Filter) string {
 	return string(text)
 }
 
-// floorOf is the smallest id that is looked at; nil: all are.
+// floorOf is the smallest id that is examined; nil: all are.
 func floorOf(ctx context.Context, reader *queries.Queries, filter store.Filter, ask queries.ListRunsParams) (floor []byte, err error) {
 	switch {
 	case len(filter.IDs) > 0 || filter.Key+filter.Schedule != "":

@@ -306,15 +306,15 @@ func (c *change) announce(ctx context.Context, gate admit.GateID) error {
 	return err
 }
 
-// announcedAtOnce bounds the gates that one transaction announces.
-const announcedAtOnce = 1000
+// announcedPerStep bounds the gates that one transaction announces.
+const announcedPerStep = 1000
 
 // announceLimit says that the gates of a limit may have room, from one of them on:
 // a part of them. It returns where the next part begins; zero: there is none.
 func (c *change) announceLimit(ctx context.Context, limit store.LimitID, from admit.GateID) (next admit.GateID, err error) {
 	first, last := admit.GateRange(limit)
 	from = max(from, first)
-	for range announcedAtOnce {
+	for range announcedPerStep {
 		gate, err := c.NextWaitingGate(ctx, queries.NextWaitingGateParams{First: int64(from), Last: int64(last)})
 		if err != nil || gate == 0 {
 			return 0, err

@@ -10,8 +10,8 @@ import (
 	"github.com/durable-worker/durable-worker/lock"
 )
 
-// A name that nobody has wanted for a week is forgotten when a new one comes.
-func TestLocks_NobodyHasWantedForAWeek(t *testing.T) {
+// A name that no one has wanted for a week is forgotten when a new one comes.
+func TestLocks_UnusedForAWeek(t *testing.T) {
 	t.Parallel()
 	s, db, advance := sweepable(t, newPath(t))
 	locks := s.Locks()

@@ -44,7 +44,7 @@ func TestMigrations(t *testing.T) {
 		require.Equal(t, want, have)
 		require.LessOrEqual(t, minCompatible, want)
 	})
-	t.Run("twenty at once", func(t *testing.T) {
+	t.Run("twenty concurrently", func(t *testing.T) {
 		path := newPath(t)
 		var wg sync.WaitGroup
 		var applied [20]int

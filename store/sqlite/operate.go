@@ -102,9 +102,9 @@ func (c *change) auditBulk(ctx context.Context, command *store.RunCommand, writt
 
 // cancelRun ends a pending run, and asks for the cancel of a running one.
 func (c *change) cancelRun(ctx context.Context, command *store.RunCommand, row *queries.FindOperableRow, id store.RunID) error {
-	why := command.CancelReason()
+	reason := command.CancelReason()
 	if store.State(row.State) == store.Running {
-		if err := c.AskCancel(ctx, queries.AskCancelParams{Reason: &why, ID: id[:]}); err != nil {
+		if err := c.RequestCancel(ctx, queries.RequestCancelParams{Reason: &reason, ID: id[:]}); err != nil {
 			return err
 		}
 		return c.InsertCancel(ctx, queries.InsertCancelParams{ClaimID: row.ClaimID, RunID: id[:]})
@@ -120,7 +120,7 @@ func (c *change) cancelRun(ctx context.Context, command *store.RunCommand, row *
 			return err
 		}
 	}
-	return c.InsertProblem(ctx, queries.InsertProblemParams{RunID: id[:], EndedAt: c.now, Reason: why})
+	return c.InsertProblem(ctx, queries.InsertProblemParams{RunID: id[:], EndedAt: c.now, Reason: reason})
 }
 
 // retryRun lets an ended run begin again.

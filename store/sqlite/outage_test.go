@@ -15,10 +15,10 @@ import (
 	"github.com/durable-worker/durable-worker/store/sqlite"
 )
 
-// Somebody keeps the file's write lock for longer than a lease: every write
+// Another process keeps the file's write lock for longer than a lease: every write
 // fails, every read is answered. Two workers have twenty runs in hand whose
 // handlers succeed meanwhile; a third has nothing to do.
-func TestAFileThatTakesNoWritesCostsNobodyACrash(t *testing.T) {
+func TestAFileThatTakesNoWritesCostsNoRunACrash(t *testing.T) {
 	path := newPath(t)
 	s, db, _ := sweepable(t, path)
 	job := durable.NewJob[struct{}]("mail")

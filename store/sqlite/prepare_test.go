@@ -12,7 +12,7 @@ import (
 
 // The first calls of a store prepare more statements than a slow machine can
 // prepare in the time that a call has. What they have prepared is kept all the
-// same: otherwise each call would begin anew, and the store never get on.
+// same: otherwise each call would begin again, and the store never get on.
 func TestCallsThatAreTooShortToPrepareGetOnAllTheSame(t *testing.T) {
 	t.Parallel()
 	for name, call := range map[string]func(context.Context, *sqlite.Store) error{

@@ -92,7 +92,7 @@ func process(t *testing.T, role, path string, d time.Duration) *bufio.Scanner {
 	return lines
 }
 
-// holder starts a process that holds the file's write lock until it is told to
+// holder starts a process that holds the file's write lock until it is asked to
 // let go, and waits until it has done so.
 func holder(t *testing.T, path string) (letGo func()) {
 	t.Helper()
@@ -187,22 +187,22 @@ func TestAnotherProcess(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		letGo()
 	})
-	t.Run("one that is killed while it writes loses nothing that it was told is stored", func(t *testing.T) {
+	t.Run("one that is killed while it writes loses nothing that was reported to it as stored", func(t *testing.T) {
 		s, path := openMigrated(t)
 		process, lines := start(t, "churn", path, time.Minute)
 		for range 50 {
 			require.True(t, lines.Scan())
 		}
 		require.NoError(t, process.Kill())
-		told := int64(last(t, lines))
+		noticed := int64(last(t, lines))
 		_, err := s.Enqueue(t.Context(), newRuns(1)...)
 		require.NoError(t, err)
 		counts, err := s.Counts(t.Context())
 		require.NoError(t, err)
 		stored := counts[store.Pending].N - 1
 		require.Zero(t, stored%100, "a call stores all its runs or none")
-		require.GreaterOrEqual(t, stored, 100*told)
-		require.LessOrEqual(t, stored, 100*(told+1))
+		require.GreaterOrEqual(t, stored, 100*noticed)
+		require.LessOrEqual(t, stored, 100*(noticed+1))
 		integrity(t, path)
 	})
 	t.Run("two that write without a pause take turns", func(t *testing.T) {
@@ -230,7 +230,7 @@ func TestListen(t *testing.T) {
 		<-wakes
 		last(t, lines)
 	})
-	t.Run("an enqueue of this process wakes at once", func(t *testing.T) {
+	t.Run("an enqueue of this process wakes immediately", func(t *testing.T) {
 		s, _ := openMigrated(t)
 		wakes := listen(t, s)
 		_, err := s.Enqueue(t.Context(), newRuns(1)...)

@@ -152,7 +152,7 @@ func nextEvaluation(ctx context.Context, q *queries.Queries, resting []string) (
 	return -1, err
 }
 
-// ReevaluateNow has schedules that wait looked at now.
+// ReevaluateNow has schedules that wait evaluated now.
 func (s *Store) ReevaluateNow(ctx context.Context, names ...string) error {
 	if len(names) == 0 {
 		return nil

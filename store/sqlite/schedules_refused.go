@@ -50,7 +50,7 @@ func (m *materializing) judgeRefused(ctx context.Context) error {
 	return nil
 }
 
-// pass passes over a schedule that is set aside.
+// pass skips a schedule that is set aside.
 func (m *materializing) pass(name string, err error, again time.Duration) {
 	m.resting = append(m.resting, name)
 	m.done.SetAside = append(m.done.SetAside, store.SetAside{Kind: "schedule", Name: name, Again: again, Err: err})

@@ -40,7 +40,7 @@ func TestScheduleThatCannotBeReadIsListedWithAFault(t *testing.T) {
 	_, err = s.ScheduleHistory(t.Context(), "bad", 10)
 	require.NoError(t, err)
 	err = s.RunSchedule(t.Context(), "bad", store.NewRunID(), store.OverlapSkip, "ann")
-	require.Error(t, err, "it cannot be told whether there is room")
+	require.Error(t, err, "it is not known whether there is room")
 	_, err = db.Exec(`UPDATE schedules SET tags = NULL WHERE name = 'bad'`)
 	require.NoError(t, err)
 	err = s.RunSchedule(t.Context(), "bad", store.NewRunID(), store.OverlapAllow, "ann")

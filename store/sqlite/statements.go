@@ -60,7 +60,7 @@ func prepareNumbered(ctx context.Context, on preparer, name string, into *byNumb
 // prepareRows prepares the statement that stores many runs.
 func prepareRows(ctx context.Context, on preparer, into **sql.Stmt) (err error) {
 	row := "(?" + strings.Repeat(", ?", columnsOfRun-1) + ")"
-	text := strings.Replace(texts()["InsertRuns"], ":rows:", strings.Repeat(row+", ", rowsAtOnce-1)+row, 1)
+	text := strings.Replace(texts()["InsertRuns"], ":rows:", strings.Repeat(row+", ", rowsPerStep-1)+row, 1)
 	if *into, err = on.PrepareContext(ctx, text); err != nil { //nolint:sqlclosecheck // closed with its connection
 		return fmt.Errorf("prepare InsertRuns: %w", err)
 	}
@@ -93,7 +93,7 @@ type prepared struct {
 	*queries.Queries
 	claimStep, unready, dropUnready, successes *sql.Stmt
 	start, settled, spare                      byNumber
-	insertRuns                                 *sql.Stmt // nil in a transaction of the caller's
+	insertRuns                                 *sql.Stmt // nil in the caller's transaction
 }
 
 // lookups are the statements of the reading connections.

@@ -86,7 +86,7 @@ type Store struct {
 	tally   admit.Tally
 	capped  board.Capped // the lanes whose runs claims move into the lines of caps
 	signals board.Board
-	told    atomic.Int64 // those who wait for locks, by this process
+	woken   atomic.Int64 // those who wait for locks, by this process
 }
 
 var _ store.Store = (*Store)(nil)
@@ -321,7 +321,7 @@ func pause(ctx context.Context, waited time.Duration) error {
 	}
 }
 
-// prepareWrites looks at the schema and prepares the statements, once. The
+// prepareWrites examines the schema and prepares the statements, once. The
 // caller is inside the write queue. It is not interrupted by the end of ctx: there are
 // more than a hundred of them, and a machine too slow to prepare them all within
 // one call's time would begin again with each call and never get on.
@@ -357,7 +357,7 @@ func (s *Store) prepareWrites(ctx context.Context) error {
 }
 
 // read returns the statements of the reading connections. It prepares them once,
-// whatever becomes of ctx, as prepareWrites does.
+// whatever happens to ctx, as prepareWrites does.
 func (s *Store) read(ctx context.Context) (*lookups, error) {
 	if err := same(s.file.path, s.file.main); err != nil {
 		return nil, err

@@ -37,7 +37,7 @@ func TestRunsWithoutALeaseAreShownAndHandedBack(t *testing.T) {
 	require.Empty(t, found(t, s)["running runs"])
 }
 
-// Somebody has ended runs by hand and left their rows of ready.
+// An operator has ended runs by hand and left their rows of ready.
 func TestClaimStartsNothingThatIsNotPending(t *testing.T) {
 	t.Parallel()
 	for name, statement := range map[string]string{

@@ -21,7 +21,7 @@ const (
 	// sweepDeletes bounds the runs of one step, which holds the file's write
 	// lock: measured, a hundred take 5 to 10 ms.
 	sweepDeletes = 100
-	// sweepStep bounds the runs looked at in one step.
+	// sweepStep bounds the runs examined in one step.
 	sweepStep = 1000
 )
 

@@ -52,7 +52,7 @@ func TestTimer_TicksOnceForHostsWhoseClocksDiffer(t *testing.T) {
 	instants := slices.Sorted(maps.Keys(ticks))
 	for i, at := range instants {
 		require.Equal(t, 1, ticks[at], "executions of the tick at %v", time.UnixMilli(at).UTC())
-		require.Zero(t, at%1000, "a tick is at a full second, whoever's")
+		require.Zero(t, at%1000, "a tick is at a full second, whichever process asks")
 		require.True(t, i == 0 || at-instants[i-1] == 1000, "no tick is left out")
 	}
 }

@@ -60,7 +60,7 @@ func scheduleRecord(row *queries.ListSchedulesRow, now int64) store.ScheduleReco
 	return record
 }
 
-// ScheduleHistory says what became of a schedule's occurrences, newest first.
+// ScheduleHistory says what happened to a schedule's occurrences, newest first.
 func (s *Store) ScheduleHistory(ctx context.Context, name string, limit int) ([]store.HistoryEntry, error) {
 	if err := store.CheckScheduleHistory(name, limit); err != nil {
 		return nil, fmt.Errorf("past of schedule: %w", err)

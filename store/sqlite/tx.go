@@ -14,7 +14,7 @@ import (
 
 var _ store.Tx = (*Tx)(nil)
 
-// Tx is the store bound to a transaction of the caller's. It lives as long as
+// Tx is the store bound to the caller's transaction. It lives as long as
 // that transaction, and is for one goroutine at a time, as the transaction is.
 // Other processes, and the store itself, hear of what it did within a moment
 // after the commit.

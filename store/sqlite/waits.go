@@ -35,9 +35,9 @@ func (l locks) NoteWait(ctx context.Context, wait lock.Wait, d time.Duration) er
 
 // tell counts up one of those who wait for a name.
 func (l locks) tell(ctx context.Context, c *change, name string) error {
-	told, err := c.TellWait(ctx, queries.TellWaitParams{Name: name, Now: c.now})
-	if told > 0 {
-		l.store.told.Add(1)
+	woken, err := c.TellWait(ctx, queries.TellWaitParams{Name: name, Now: c.now})
+	if woken > 0 {
+		l.store.woken.Add(1)
 	}
 	return err
 }
@@ -64,13 +64,13 @@ func (l locks) ListWaits(ctx context.Context, prefix string, limit int) ([]lock.
 	return waits, nil
 }
 
-// HearFreed looks at the waiter's notes when this process has ended a transaction or
+// HearFreed examines the waiter's notes when this process has ended a transaction or
 // another has written anything.
 func (l locks) HearFreed(ctx context.Context, waiter lease.ClaimID, hear func(name string)) error {
 	s := l.store
 	tick := time.NewTicker(listenEvery)
 	defer tick.Stop()
-	told := s.told.Load()
+	woken := s.woken.Load()
 	written, err := s.written(ctx)
 	before := map[string]int64{}
 	if err == nil {
@@ -83,8 +83,8 @@ func (l locks) HearFreed(ctx context.Context, waiter lease.ClaimID, hear func(na
 		case <-tick.C:
 		}
 		var now int64
-		if now, err = s.written(ctx); err == nil && (now != written || s.told.Load() != told) {
-			told, written = s.told.Load(), now
+		if now, err = s.written(ctx); err == nil && (now != written || s.woken.Load() != woken) {
+			woken, written = s.woken.Load(), now
 			err = l.hearOwn(ctx, waiter, before, hear)
 		}
 	}

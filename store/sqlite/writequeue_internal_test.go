@@ -24,7 +24,7 @@ func TestWriteQueue(t *testing.T) {
 			require.Equal(t, []urgency{heartbeats, settles, claims, enqueues}, *came)
 		})
 	})
-	t.Run("nobody waits for ever", func(t *testing.T) {
+	t.Run("no one waits forever", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var g writeQueue
 			require.NoError(t, g.enter(t.Context(), enqueues))

@@ -19,8 +19,8 @@ func operateTests() map[string]func(*testing.T, *fixture) {
 		"the reason of the first request is kept":                            cancelTwice,
 		"a run that is to be cancelled is cancelled by a reclaim":            cancelReclaimed,
 		"a reclaim by the crash rule is stronger than a cancel":              cancelCrashDead,
-		"only the worker that has a run is notified of its cancel":           cancelsTold,
-		"a claim that is asked again is notified of a cancel":                cancelsToldAgain,
+		"only the worker that has a run is notified of its cancel":           cancelsReported,
+		"a claim that is asked again is notified of a cancel":                cancelsReportedAgain,
 		"a retried run begins again and a late settle is refused":            retryDead,
 		"only dead and cancelled runs are retried":                           retryOthers,
 		"a retried run can be cancelled and retried again":                   retryAgain,
@@ -207,34 +207,34 @@ func cancelCrashDead(_ *testing.T, f *fixture) {
 	f.ended(run.ID, store.Dead, "its worker crashed, and its crash policy is dead")
 }
 
-func cancelsTold(t *testing.T, f *fixture) {
+func cancelsReported(t *testing.T, f *fixture) {
 	f.enqueue(newRuns(4)...)
 	mine, runs := f.claim(newWorker("w1"), 2)
 	others, others2 := f.claim(newWorker("w2"), 2)
-	told := func(claims ...lease.ClaimID) []store.CancelRequest {
+	requested := func(claims ...lease.ClaimID) []store.CancelRequest {
 		requests, err := f.store.CancelRequests(f.ctx, claims)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return requests
 	}
-	if requests := told(mine, others, lease.NewClaimID()); len(requests) != 0 {
+	if requests := requested(mine, others, lease.NewClaimID()); len(requests) != 0 {
 		t.Errorf("requests %+v", requests)
 	}
 	f.operate(store.CancelRuns, runs[1].ID, others2[0].ID)
 	want := []store.CancelRequest{{Claim: mine, Run: runs[1].ID, Reason: reason}}
-	if requests := told(mine); !slices.Equal(requests, want) {
+	if requests := requested(mine); !slices.Equal(requests, want) {
 		t.Errorf("requests %+v, want %+v", requests, want)
 	}
-	if requests := told(mine, others); len(requests) != 2 {
+	if requests := requested(mine, others); len(requests) != 2 {
 		t.Errorf("requests %+v", requests)
 	}
-	if requests := told(); len(requests) != 0 {
+	if requests := requested(); len(requests) != 0 {
 		t.Errorf("requests %+v", requests)
 	}
 }
 
-func cancelsToldAgain(t *testing.T, f *fixture) {
+func cancelsReportedAgain(t *testing.T, f *fixture) {
 	f.enqueue(newRuns(2)...)
 	worker := newWorker("w1")
 	claim, runs := f.claim(worker, 2)

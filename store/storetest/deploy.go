@@ -34,7 +34,7 @@ func (f *fixture) wantVersion(name, hash string, generation int64) {
 	}
 }
 
-func editStands(t *testing.T, f *fixture) {
+func editCounts(t *testing.T, f *fixture) {
 	worker := newWorker("w1")
 	f.declares(worker, 0, version("nightly", "one"))
 	listed := f.schedule("nightly")

@@ -157,7 +157,7 @@ func heavyRefused(t *testing.T, f *fixture) {
 func limitEndTests() map[string]func(*testing.T, *fixture) {
 	return map[string]func(*testing.T, *fixture){
 		"every outcome frees the place in its own write":                     outcomesFree,
-		"a run that is retried waits in line again when it is due":           retryStandsAgain,
+		"a run that is retried waits in line again when it is due":           retryWaitsAgain,
 		"a crash frees the place with the reclaim":                           crashFrees,
 		"a lease reclaimed in parts frees place by place":                    crashFreesInParts,
 		"a run in its second crash is claimed alone, under its limit":        isolatedLimited,
@@ -192,7 +192,7 @@ func outcomesFree(t *testing.T, f *fixture) {
 	f.wantAdmitted("what was handed back", run)
 }
 
-func retryStandsAgain(t *testing.T, f *fixture) {
+func retryWaitsAgain(t *testing.T, f *fixture) {
 	f.declareLimits(semaphore("api", 1))
 	run := newRun(limited("api"))
 	f.enqueue(run)

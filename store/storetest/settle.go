@@ -316,4 +316,13 @@ func settleTook(t *testing.T, f *fixture) {
 			t.Errorf("the handler took %v of a minute, the attempt %v", c.took, got)
 		}
 	}
+	f.declareLimits(semaphore("api", 1))
+	runs := newRuns(1, limited("api"))
+	f.enqueue(runs...)
+	claimed := f.wantAdmitted("a limited run", runs...)
+	f.advance(time.Minute)
+	claimed.end(store.Outcome{Kind: store.Death, Error: "bad", Took: 1500 * time.Millisecond})
+	if last := f.record(runs[0].ID).Attempts[0]; last.EndedAt.Sub(last.StartedAt) != 1500*time.Millisecond {
+		t.Errorf("the handler of a limited run took 1.5 s of a minute, the attempt %v", last.EndedAt.Sub(last.StartedAt))
+	}
 }

@@ -18,14 +18,14 @@ func timetableTests() map[string]func(*testing.T, *fixture) {
 		"a run is asked for, unless one has not ended":                            scheduleAsked,
 		"a run that is asked for twice with one id is one":                        scheduleAskedTwice,
 		"as many are asked for as may be unfinished":                              scheduleAskedWithRoom,
-		"there are never more than may be unfinished, however many":               asManyAtOnce,
+		"there are never more than may be unfinished, however many":               asManyTogether,
 		"what hangs is not forgotten when overlap is no longer allowed":           hungRemembered,
 		"a run that is retried counts as unfinished again":                        retriedCounted,
 		"decide is given how many runs have not ended":                            unfinishedCounted,
 		"what waits is looked at again, and knows since when":                     waitingKept,
-		"a hundred schedules that wait do not keep others from their turn":        waitingStarvesNobody,
-		"what was skipped, run and changed is listed, newest first":               pastTold,
-		"an operator's edit is kept until the code's own schedule changes":        editStands,
+		"a hundred schedules that wait do not keep others from their turn":        waitingStarvesNone,
+		"what was skipped, run and changed is listed, newest first":               pastNamed,
+		"an operator's edit is kept until the code's own schedule changes":        editCounts,
 		"an older program does not undo a newer one's schedule":                   olderDeclares,
 		"what no worker declares is flagged, and paused where the policy says so": orphansPaused,
 		"many ask for a run concurrently, and one gets it":                        askedTogether,
@@ -181,13 +181,13 @@ func retriedCounted(t *testing.T, f *fixture) {
 		t.Fatal(err)
 	}
 	f.did(store.CancelRuns, id, store.RunChanged, store.Cancelled)
-	count := func() (told int) {
+	count := func() (given int) {
 		f.advance(10 * time.Second)
 		f.materialize(10, func(now time.Time, s store.Schedule) store.Decision {
-			told = s.Unfinished
+			given = s.Unfinished
 			return in(10*time.Second)(now, s)
 		})
-		return told
+		return given
 	}
 	if n := count(); n != 0 {
 		t.Errorf("%d runs are unfinished once it is cancelled, want none", n)
@@ -298,7 +298,7 @@ func waitingKept(t *testing.T, f *fixture) {
 	})
 }
 
-func waitingStarvesNobody(t *testing.T, f *fixture) {
+func waitingStarvesNone(t *testing.T, f *fixture) {
 	schedules := []store.Schedule{newSchedule("z")}
 	for i := range 100 {
 		schedules = append(schedules, newSchedule(fmt.Sprintf("a-%d", i)))
@@ -319,7 +319,7 @@ func waitingStarvesNobody(t *testing.T, f *fixture) {
 	}
 }
 
-func pastTold(t *testing.T, f *fixture) {
+func pastNamed(t *testing.T, f *fixture) {
 	f.declare(newSchedule("nightly"))
 	f.materialize(10, in(10*time.Second))
 	var first time.Time

@@ -23,9 +23,9 @@ func makesUntilFull(round, n int) func(time.Time, store.Schedule) store.Decision
 	}
 }
 
-// asManyAtOnce fills schedules to their bounds, a part per evaluation, and evaluates
+// asManyTogether fills schedules to their bounds, a part per evaluation, and evaluates
 // again when some have ended.
-func asManyAtOnce(t *testing.T, f *fixture) {
+func asManyTogether(t *testing.T, f *fixture) {
 	for _, most := range []int{3, 100, 101, 150, store.MaxUnfinishedRuns} {
 		s := own(fmt.Sprintf("at-once-%d", most))
 		s.Plan.MaxUnfinished, s.Job = most, s.Name
@@ -58,16 +58,16 @@ func asManyAtOnce(t *testing.T, f *fixture) {
 // wantUnfinished checks the count that decide gets, and leaves the schedule due soon.
 func (f *fixture) wantUnfinished(name string, want int) {
 	f.t.Helper()
-	told := -1
+	given := -1
 	f.materialize(10, func(now time.Time, s store.Schedule) store.Decision {
 		if s.Name == name {
-			told = s.Unfinished
+			given = s.Unfinished
 		}
 		return in(time.Second)(now, s)
 	})
 	f.advance(2 * time.Second)
-	if told != want {
-		f.t.Errorf("decide is given %d unfinished runs of %s, want %d", told, name, want)
+	if given != want {
+		f.t.Errorf("decide is given %d unfinished runs of %s, want %d", given, name, want)
 	}
 }
 

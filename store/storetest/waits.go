@@ -22,14 +22,14 @@ func hastenWaiting(t *testing.T, f *fixture) {
 		}
 		return d
 	})
-	told := map[string]store.WaitingSchedule{}
+	given := map[string]store.WaitingSchedule{}
 	for _, one := range made.Waits {
-		told[one.Schedule] = one
+		given[one.Schedule] = one
 	}
-	if one := told["waits"]; len(made.Waits) != 2 || one.Pause != pause || len(made.Runs) != 3 {
+	if one := given["waits"]; len(made.Waits) != 2 || one.Pause != pause || len(made.Runs) != 3 {
 		t.Fatalf("waits are %+v, want those of two schedules, paused for %v", made.Waits, pause)
 	}
-	if record := f.record(told["waits"].Run); *record.Schedule != "waits" {
+	if record := f.record(given["waits"].Run); *record.Schedule != "waits" {
 		t.Errorf("it waits for a run of %s", *record.Schedule)
 	}
 	if err := f.store.ChangeSchedule(f.ctx, "paused", store.PauseSchedule, "ann"); err != nil {

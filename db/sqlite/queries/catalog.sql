@@ -50,7 +50,7 @@ SET declared_at = @now,
 WHERE name = @name;
 
 -- name: InsertSchedule :exec
--- Not planned yet, and to be looked at unless it is paused.
+-- Not planned yet, and to be examined unless it is paused.
 INSERT INTO schedules (
     declared_at, look_at, hash_at, brought_at, generation, paused, edited, hash, spec, job, queue,
     priority, args, max_attempts, timeout, on_crash, tags, name

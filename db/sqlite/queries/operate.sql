@@ -23,7 +23,7 @@ SET state = 5,
 WHERE id = @id
   AND state = 0;
 
--- name: AskCancel :exec
+-- name: RequestCancel :exec
 -- The caller has found the run running in the same transaction.
 UPDATE runs
 SET cancel = @reason

@@ -34,7 +34,7 @@ SELECT
     (SELECT count(*) FROM (SELECT 1 FROM problem WHERE state = 5 LIMIT ?1));
 
 -- name: CountStranded
--- ?1 how many of the newest runs are looked at, by the integer key. Running runs whose
+-- ?1 how many of the newest runs are examined, by the integer key. Running runs whose
 -- claim has no lease.
 SELECT count(*)
 FROM (
@@ -51,7 +51,7 @@ WHERE state = 1
   );
 
 -- name: CountSucceededAtEnds
--- ?1 how many of the newest and of the oldest runs are looked at, by the integer key. The
+-- ?1 how many of the newest and of the oldest runs are examined, by the integer key. The
 -- succeeded ones among them.
 SELECT count(*)
 FROM (
@@ -64,7 +64,7 @@ FROM (
 WHERE state = 2;
 
 -- name: SampleRuns
--- ?1 how many numbers are looked at, at least 2, evenly from the first to the last that a
+-- ?1 how many numbers are examined, at least 2, evenly from the first to the last that a
 -- run has: one probe of runs each. Of these: how many are pending, succeeded, dead and
 -- cancelled.
 WITH RECURSIVE probe (number) AS (
@@ -88,9 +88,9 @@ CROSS JOIN span
 CROSS JOIN runs ON runs.seq = span.low + (span.high - span.low) * probe.number / (?1 - 1);
 
 -- name: CountMatching
--- ?1 the most that is looked at of each state, ?2 and ?3 the ids, from the first to below
+-- ?1 the most that is examined of each state, ?2 and ?3 the ids, from the first to below
 -- the second, ?4 states, ?5 jobs, ?6 queues as JSON arrays, empty: any but of states, ?7
--- tag, ?8 the choice, an object, empty: none. For each state: how many runs were looked at,
+-- tag, ?8 the choice, an object, empty: none. For each state: how many runs were examined,
 -- and how many pass. Reads ready, waiting, leases, problems and the key of runs downwards,
 -- so many rows of each, and one row of runs for each of these.
 WITH RECURSIVE held (claim_id, ids, place) AS (

@@ -16,7 +16,7 @@ WHERE (line, due_at, gate) IN (
 );
 
 -- name: CheckLimits
--- ?1 now, ?2 gates, ?3 most of each sort, ?4 runs of the lines that are looked at. What is not
+-- ?1 now, ?2 gates, ?3 most of each sort, ?4 runs of the lines that are examined. What is not
 -- as it has to be, in one snapshot: see the statement of PostgreSQL. Of a semaphore with some
 -- room a line counts whose runs weigh no more than one. Index: permits from end to end, of
 -- which there is one row for each run; waiting, skipped along the gates.

@@ -1,4 +1,4 @@
--- Statements for a transaction of the caller's.
+-- Statements for the caller's transaction.
 
 -- name: MainFile
 SELECT file

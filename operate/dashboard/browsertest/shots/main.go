@@ -1,5 +1,5 @@
 // Command shots makes pictures of the pages, with Chromium: those of docs/dashboard.md, or
-// with -all every page at both widths and in both themes, to be looked at.
+// with -all every page at both widths and in both themes, to be examined.
 package main
 
 import (

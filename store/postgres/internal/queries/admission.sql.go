@@ -633,7 +633,7 @@ type LockGatesParams struct {
 	Gates []int64
 }
 
-// Locks more gates, the others of runs that the admission looks at, and makes those that
+// Locks more gates, the others of runs that the admission examines, and makes those that
 // do not exist. One that is not returned is another admission's.
 // Index: gates_pkey. Locks: as TakeTurns.
 func (q *Queries) LockGates(ctx context.Context, arg LockGatesParams) ([]int64, error) {

@@ -381,7 +381,8 @@ WITH declared AS MATERIALIZED (
     FROM durable.schedules
     JOIN declared ON schedules.name = declared.name,
     declarer
-    WHERE schedules.hash <> declared.hash
+    WHERE
+      schedules.hash <> declared.hash
       AND (
           declarer.started_at >= schedules.brought_at
           OR schedules.hash_at < now() - ($15::bigint) * interval '1 microsecond'
@@ -450,6 +451,8 @@ type ReplaceSchedulesParams struct {
 // microseconds. A schedule whose times are the same keeps its next occurrence; another
 // is planned again from this instant on, and what is due then is recorded in skips.
 // Idempotent: a repeat finds the stored hash equal and changes nothing.
+// block: supersedes of schedules
+// end
 func (q *Queries) ReplaceSchedules(ctx context.Context, arg ReplaceSchedulesParams) error {
 	_, err := q.db.Exec(ctx, ReplaceSchedules,
 		arg.Names,

@@ -278,8 +278,8 @@ type EnqueueLimitedParams struct {
 // the transaction has locked, or a schedule. They wait in the lines of their gates, and a
 // turn on the line of their lane says so. Returns the ids that it stored.
 // Index: runs_pkey, lanes_pkey, limits_pkey. Locks: only what it inserts, and so no gate:
-// a transaction of the caller's may be long.
-// Idempotent: a run whose id is stored is passed over.
+// the caller's transaction may be long.
+// Idempotent: a run whose id is stored is skipped.
 // The number of a lane, or of a limit, that is no longer that of its name becomes NULL and
 // fails the statement (23502), and so does that of a limit that was removed and that no code
 // declares.
@@ -504,7 +504,7 @@ type EnqueueRunsParams struct {
 // States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 // Stores runs and their rows of ready; returns the ids that were stored before.
 // Index: runs_pkey, lanes_pkey. Locks: only what it inserts.
-// Idempotent: a run whose id is stored is passed over, gets no second row in ready,
+// Idempotent: a run whose id is stored is skipped, gets no second row in ready,
 // and its id is returned; where none is stored, nothing is compared.
 // A lane number that no longer names the lane it was learnt as (queue, job, priority)
 // becomes NULL and fails the whole statement (23502). metadata and traces are NULL when

@@ -27,7 +27,7 @@ type CapLanesParams struct {
 // The line of a queue's cap in each of its lanes, so that workers look for turns there
 // before a run has come into it. A newer lane gets its own with its first run
 // (AdoptRuns). Index: the unique one of lanes (queue, job, priority), queues_pkey. Locks:
-// only what it inserts, by lane. Idempotent: a repeat passes over conflicts.
+// only what it inserts, by lane. Idempotent: a repeat skips conflicts.
 func (q *Queries) CapLanes(ctx context.Context, arg CapLanesParams) error {
 	_, err := q.db.Exec(ctx, CapLanes, arg.Queue)
 	return err
@@ -71,7 +71,7 @@ type CreateLanesParams struct {
 
 // Index: the unique one of lanes (queue, job, priority). Locks: only what it inserts, in
 // the order given. ShareQueues goes before it, so that a pause is not missed.
-// Idempotent: a repeat passes over conflicts.
+// Idempotent: a repeat skips conflicts.
 func (q *Queries) CreateLanes(ctx context.Context, arg CreateLanesParams) error {
 	_, err := q.db.Exec(ctx, CreateLanes, arg.Queues, arg.Jobs, arg.Priorities)
 	return err
@@ -161,7 +161,7 @@ type TouchQueuesParams struct {
 }
 
 // Index: queues_pkey. Locks: only what it inserts, by name.
-// Idempotent: a repeat passes over conflicts.
+// Idempotent: a repeat skips conflicts.
 func (q *Queries) TouchQueues(ctx context.Context, arg TouchQueuesParams) error {
 	_, err := q.db.Exec(ctx, TouchQueues, arg.Names)
 	return err

@@ -157,7 +157,7 @@ type CreateLimitLanesParams struct {
 }
 
 // Index: limit_lanes_pkey. Locks: only what it inserts, in the order given. Committed
-// before a run waits there. Idempotent: a repeat passes over conflicts.
+// before a run waits there. Idempotent: a repeat skips conflicts.
 func (q *Queries) CreateLimitLanes(ctx context.Context, arg CreateLimitLanesParams) error {
 	_, err := q.db.Exec(ctx, CreateLimitLanes, arg.Limits, arg.Lanes)
 	return err
@@ -566,7 +566,7 @@ type InsertLimitsParams struct {
 	Hashes       []string
 }
 
-// Index: limits_name_key. Locks: only what it inserts. A name that exists is passed over
+// Index: limits_name_key. Locks: only what it inserts. A name that exists is skipped
 // before the row is formed: ON CONFLICT alone would use up a number for each.
 // Idempotent: a repeat finds the names and inserts nothing.
 func (q *Queries) InsertLimits(ctx context.Context, arg InsertLimitsParams) error {
@@ -1002,11 +1002,12 @@ FROM (
 ) declarer
 WHERE limits.name = declared.name
   AND limits.kind = declared.kind
-  AND limits.hash <> declared.hash
-  AND (
-      declarer.started_at >= limits.brought_at
-      OR limits.hash_at < now() - ($1::bigint) * interval '1 microsecond'
-  )
+  AND
+      limits.hash <> declared.hash
+      AND (
+          declarer.started_at >= limits.brought_at
+          OR limits.hash_at < now() - ($1::bigint) * interval '1 microsecond'
+      )
 RETURNING limits.id
 `
 
@@ -1032,6 +1033,8 @@ type ReplaceLimitsParams struct {
 // removed is active again. Returns those that changed.
 // Index: limits_name_key. Locks: rows that LockLimits has locked.
 // Idempotent: a repeat finds the stored hash equal and changes nothing.
+// block: supersedes of limits
+// end
 func (q *Queries) ReplaceLimits(ctx context.Context, arg ReplaceLimitsParams) ([]int32, error) {
 	rows, err := q.db.Query(ctx, ReplaceLimits,
 		arg.Within,

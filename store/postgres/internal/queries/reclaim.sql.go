@@ -266,19 +266,20 @@ WITH expired AS MATERIALIZED (
         claim_id = NULL,
         due_at = now(),
         state = CASE
-            WHEN on_crash = 1
+            WHEN
+                on_crash = 1
                 OR crash_count + 1 >= $9::int
                 AND (SELECT expired.alone FROM expired WHERE expired.claim_id = runs.claim_id)
                 THEN 4
-            WHEN cancel IS NOT NULL
-                THEN 5
+            WHEN cancel IS NOT NULL THEN 5
             ELSE 0
         END,
         finished_at = CASE
-            WHEN cancel IS NOT NULL
-                OR on_crash = 1
+            WHEN
+                on_crash = 1
                 OR crash_count + 1 >= $9::int
                 AND (SELECT expired.alone FROM expired WHERE expired.claim_id = runs.claim_id)
+                OR cancel IS NOT NULL
                 THEN now()
         END,
         lane = CASE WHEN crash_count + 1 >= $10::int THEN -abs(lane) ELSE lane END
@@ -578,6 +579,12 @@ type ReclaimRunsRow struct {
 // its worker learns that it has lost it.
 // Index: leases_expiry, then runs_pkey. Locks: expired leases, then their runs, both with
 // SKIP LOCKED. Idempotent: a repeat finds nothing expired, or the next runs.
+// block: dies-of-crash
+// end
+// block: released
+// end
+// block: dies-of-crash
+// end
 // block: enter-line of reclaimed
 // end
 // block: enter-waiting of reclaimed

@@ -28,7 +28,7 @@ type HoldLeasesParams struct {
 // Permits of limited runs, and what goes with their end. Who releases one inserts a turn on
 // the line of its limit in the same transaction, whether or not a waiter is seen: the
 // waiter may be in a transaction that this one does not see yet.
-// Before the settlements of limited claims: a reclaim passes over their leases, so that
+// Before the settlements of limited claims: a reclaim skips their leases, so that
 // their permits have one who releases them.
 // Index: leases_pkey. Locks: the leases, in the order of their ids, shared, so that a
 // renewal does not wait. Idempotent: a lease that has gone is not locked.

@@ -503,7 +503,7 @@ type MaterializeRunsParams struct {
 }
 
 // EnqueueRuns for occurrences; also runs_occurrence.
-// Idempotent: an occurrence that is stored is passed over.
+// Idempotent: an occurrence that is stored is skipped.
 // block: enter-line of stored
 // end
 func (q *Queries) MaterializeRuns(ctx context.Context, arg MaterializeRunsParams) ([]uuid.UUID, error) {
@@ -564,7 +564,7 @@ type NextEvaluationParams struct {
 }
 
 // The first question of every materializer, and mostly the only one: microseconds until a
-// schedule is due; 0: one is; negative: none will be. Those set aside are passed over.
+// schedule is due; 0: one is; negative: none will be. Those set aside are skipped.
 // Index: the head of schedules_look. Locks: none.
 func (q *Queries) NextEvaluation(ctx context.Context, arg NextEvaluationParams) (int64, error) {
 	row := q.db.QueryRow(ctx, NextEvaluation, arg.Aside)

@@ -206,7 +206,11 @@ WITH settled AS (
         ($1::jsonb -> (settled.id::text) ->> 3)::smallint,
         $5::text,
         settled.started_at,
-        now(),
+        least(
+            now(),
+            settled.started_at
+                + ($1::jsonb -> (settled.id::text) ->> 8)::bigint * interval '1 microsecond'
+        ),
         $1::jsonb -> (settled.id::text) ->> 4,
         $1::jsonb -> (settled.id::text) ->> 5,
         $1::jsonb -> (settled.id::text) ->> 7
@@ -245,9 +249,15 @@ type SettleLimitedParams struct {
 // their rates. Permits are released by the statements after it.
 // Index: runs_pkey; permits_pkey for a run whose permits outlast a claim. Locks and
 // idempotence: as SettleRuns.
+// block: write-outcomes
+// end
 // block: enter-waiting of settled
 // end
 // block: announce of lined
+// end
+// block: record-outcomes of settled
+// end
+// block: report-outcomes of settled
 // end
 func (q *Queries) SettleLimited(ctx context.Context, arg SettleLimitedParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, SettleLimited,
@@ -358,7 +368,13 @@ type SettleRunsParams struct {
 // unpredictable for unnest next to = ANY.
 // Index: runs_pkey. Locks: as SettleSuccesses, then inserts.
 // Idempotent: a repeat, or a late call, returns no rows.
+// block: write-outcomes
+// end
 // block: enter-line of settled
+// end
+// block: record-outcomes of settled
+// end
+// block: report-outcomes of settled
 // end
 func (q *Queries) SettleRuns(ctx context.Context, arg SettleRunsParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, SettleRuns,
@@ -483,7 +499,7 @@ type VerdictsRow struct {
 	Landed bool
 }
 
-// What became of runs that a settle did not touch. Index: runs_pkey. Locks: none.
+// What happened to runs that a settle did not touch. Index: runs_pkey. Locks: none.
 func (q *Queries) Verdicts(ctx context.Context, arg VerdictsParams) ([]VerdictsRow, error) {
 	rows, err := q.db.Query(ctx, Verdicts, arg.ClaimID, arg.Ids)
 	if err != nil {

@@ -406,7 +406,11 @@ WITH locked_runs AS MATERIALIZED (
     SET claim_id = NULL,
         attempt = greatest(attempt - 1, 0),
         due_at = now(),
-        state = CASE WHEN on_crash = 1 THEN 4 WHEN cancel IS NOT NULL THEN 5 ELSE 0 END,
+        state = CASE
+            WHEN on_crash = 1 THEN 4
+            WHEN cancel IS NOT NULL THEN 5
+            ELSE 0
+        END,
         finished_at = CASE WHEN cancel IS NOT NULL OR on_crash = 1 THEN now() END
     WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
       AND state = 1
@@ -565,6 +569,8 @@ type ReturnRunsRow struct {
 // id to the claim it was found under; a run that has another by now is left alone.
 // Index: runs_pkey. Locks: the runs, with SKIP LOCKED.
 // Idempotent: a repeat finds the claim gone.
+// block: released
+// end
 // block: enter-line of returned
 // end
 // block: enter-waiting of returned

@@ -56,7 +56,7 @@ type CompleteRunParams struct {
 	Log     *string
 }
 
-// In a transaction of the caller's: ends the run, if it still belongs to the claim, and
+// In the caller's transaction: ends the run, if it still belongs to the claim, and
 // records the attempt (outcome 1, success) when it has log lines. The id returned is the
 // verdict.
 // Index: runs_pkey; workers_pkey for the worker's name. Locks: the run.
@@ -102,7 +102,7 @@ type GuardRunParams struct {
 }
 
 // States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
-// In a transaction of the caller's: locks the run, if it still belongs to the claim,
+// In the caller's transaction: locks the run, if it still belongs to the claim,
 // until that transaction ends, and reclaim passes it over meanwhile. The id returned is
 // the verdict.
 // Index: runs_pkey. Locks: the run; waits for a transaction that has locked it (a
@@ -175,7 +175,7 @@ type NotifyAtCommitParams struct {
 	Payload string
 }
 
-// In a transaction of the caller's, whose settings it leaves alone. Listeners are
+// In the caller's transaction, whose settings it leaves alone. Listeners are
 // notified when that commits. No rows, no locks until then.
 // Idempotent: a repeat in one transaction sends one notification.
 func (q *Queries) NotifyAtCommit(ctx context.Context, arg NotifyAtCommitParams) ([]string, error) {

@@ -180,7 +180,7 @@ type InsertScheduleParams struct {
 	Name        string
 }
 
-// Not planned yet, and to be looked at unless it is paused.
+// Not planned yet, and to be examined unless it is paused.
 func (q *Queries) InsertSchedule(ctx context.Context, arg InsertScheduleParams) error {
 	_, err := q.exec(ctx, q.insertScheduleStmt, insertSchedule,
 		arg.DeclaredAt,

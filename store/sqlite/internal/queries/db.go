@@ -36,9 +36,6 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.announceStmt, err = db.PrepareContext(ctx, announce); err != nil {
 		return nil, fmt.Errorf("error preparing query Announce: %w", err)
 	}
-	if q.askCancelStmt, err = db.PrepareContext(ctx, askCancel); err != nil {
-		return nil, fmt.Errorf("error preparing query AskCancel: %w", err)
-	}
 	if q.auditStmt, err = db.PrepareContext(ctx, audit); err != nil {
 		return nil, fmt.Errorf("error preparing query Audit: %w", err)
 	}
@@ -561,6 +558,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.reportWorkerStmt, err = db.PrepareContext(ctx, reportWorker); err != nil {
 		return nil, fmt.Errorf("error preparing query ReportWorker: %w", err)
 	}
+	if q.requestCancelStmt, err = db.PrepareContext(ctx, requestCancel); err != nil {
+		return nil, fmt.Errorf("error preparing query RequestCancel: %w", err)
+	}
 	if q.resumeScheduleStmt, err = db.PrepareContext(ctx, resumeSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query ResumeSchedule: %w", err)
 	}
@@ -674,11 +674,6 @@ func (q *Queries) Close() error {
 	if q.announceStmt != nil {
 		if cerr := q.announceStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing announceStmt: %w", cerr)
-		}
-	}
-	if q.askCancelStmt != nil {
-		if cerr := q.askCancelStmt.Close(); cerr != nil {
-			err = fmt.Errorf("error closing askCancelStmt: %w", cerr)
 		}
 	}
 	if q.auditStmt != nil {
@@ -1551,6 +1546,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing reportWorkerStmt: %w", cerr)
 		}
 	}
+	if q.requestCancelStmt != nil {
+		if cerr := q.requestCancelStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing requestCancelStmt: %w", cerr)
+		}
+	}
 	if q.resumeScheduleStmt != nil {
 		if cerr := q.resumeScheduleStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing resumeScheduleStmt: %w", cerr)
@@ -1744,7 +1744,6 @@ type Queries struct {
 	addToBulkStmt            *sql.Stmt
 	advanceScheduleStmt      *sql.Stmt
 	announceStmt             *sql.Stmt
-	askCancelStmt            *sql.Stmt
 	auditStmt                *sql.Stmt
 	auditBulkStmt            *sql.Stmt
 	auditChangeStmt          *sql.Stmt
@@ -1919,6 +1918,7 @@ type Queries struct {
 	replaceScheduleStmt      *sql.Stmt
 	reportStmt               *sql.Stmt
 	reportWorkerStmt         *sql.Stmt
+	requestCancelStmt        *sql.Stmt
 	resumeScheduleStmt       *sql.Stmt
 	retakeKeyStmt            *sql.Stmt
 	retryRunStmt             *sql.Stmt
@@ -1959,7 +1959,6 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		addToBulkStmt:            q.addToBulkStmt,
 		advanceScheduleStmt:      q.advanceScheduleStmt,
 		announceStmt:             q.announceStmt,
-		askCancelStmt:            q.askCancelStmt,
 		auditStmt:                q.auditStmt,
 		auditBulkStmt:            q.auditBulkStmt,
 		auditChangeStmt:          q.auditChangeStmt,
@@ -2134,6 +2133,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		replaceScheduleStmt:      q.replaceScheduleStmt,
 		reportStmt:               q.reportStmt,
 		reportWorkerStmt:         q.reportWorkerStmt,
+		requestCancelStmt:        q.requestCancelStmt,
 		resumeScheduleStmt:       q.resumeScheduleStmt,
 		retakeKeyStmt:            q.retakeKeyStmt,
 		retryRunStmt:             q.retryRunStmt,

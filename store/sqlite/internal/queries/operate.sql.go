@@ -49,24 +49,6 @@ func (q *Queries) AddToBulk(ctx context.Context, arg AddToBulkParams) (int64, er
 	return result.RowsAffected()
 }
 
-const askCancel = `-- name: AskCancel :exec
-UPDATE runs
-SET cancel = ?1
-WHERE id = ?2
-  AND state = 1
-`
-
-type AskCancelParams struct {
-	Reason *string
-	ID     []byte
-}
-
-// The caller has found the run running in the same transaction.
-func (q *Queries) AskCancel(ctx context.Context, arg AskCancelParams) error {
-	_, err := q.exec(ctx, q.askCancelStmt, askCancel, arg.Reason, arg.ID)
-	return err
-}
-
 const auditBulk = `-- name: AuditBulk :exec
 INSERT INTO audit (at, actor, kind, subject, action, detail, runs)
 VALUES (?1, ?2, 'bulk', ?3, ?4, ?5, ?6)
@@ -476,6 +458,24 @@ type ReleaseKeyParams struct {
 // Index: the primary key. The key that a run held, if it still does.
 func (q *Queries) ReleaseKey(ctx context.Context, arg ReleaseKeyParams) error {
 	_, err := q.exec(ctx, q.releaseKeyStmt, releaseKey, arg.Job, arg.Key, arg.RunID)
+	return err
+}
+
+const requestCancel = `-- name: RequestCancel :exec
+UPDATE runs
+SET cancel = ?1
+WHERE id = ?2
+  AND state = 1
+`
+
+type RequestCancelParams struct {
+	Reason *string
+	ID     []byte
+}
+
+// The caller has found the run running in the same transaction.
+func (q *Queries) RequestCancel(ctx context.Context, arg RequestCancelParams) error {
+	_, err := q.exec(ctx, q.requestCancelStmt, requestCancel, arg.Reason, arg.ID)
 	return err
 }
 

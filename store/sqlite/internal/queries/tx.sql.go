@@ -24,7 +24,7 @@ type GuardRunParams struct {
 }
 
 // States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
-// Index: the key of runs. In a transaction of the caller's: changes nothing, but takes
+// Index: the key of runs. In the caller's transaction: changes nothing, but takes
 // the write lock of the file, so that no process takes the run over until that
 // transaction ends. Whether a row is counted is the verdict.
 func (q *Queries) GuardRun(ctx context.Context, arg GuardRunParams) (int64, error) {
