@@ -195,9 +195,18 @@ func newLogger(w io.Writer, level, format string) *slog.Logger {
 	_ = threshold.UnmarshalText([]byte(level)) // loadConfig has checked it
 	options.Level = threshold
 	if format == "json" {
+		options.ReplaceAttr = durationAsText
 		return slog.New(slog.NewJSONHandler(plainJSON{w}, options)) // one Write a record
 	}
 	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// durationAsText has JSON say 1.5s, as text does, also in lines of handlers.
+func durationAsText(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.StringValue(a.Value.Duration().String())
+	}
+	return a
 }
 
 // terminalOf reports whether w is a terminal that can be redrawn.
