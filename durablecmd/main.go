@@ -22,6 +22,7 @@ import (
 	"github.com/durable-worker/durable-worker/lock"
 	"github.com/durable-worker/durable-worker/observe"
 	"github.com/durable-worker/durable-worker/operate"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // App is what the function given to Main works with.
@@ -88,6 +89,7 @@ type program struct {
 	setDefault     func(*slog.Logger)
 	setTracing     func(trace.TracerProvider)
 	redact         *operate.Redaction // nil: nothing is hidden
+	changed        func(store.Change) // passes what operators change on as events; nil: none are sent
 	wide           bool               // tables are not made to fit
 	now            func() time.Time   // only to tell people how long ago something was
 }
