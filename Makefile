@@ -22,8 +22,12 @@ RACE := -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/l
 # makes them ten times as dear, and what they execute is watched in other tests.
 DEAR := ^(TestHostileTextsAreTexts|TestEveryPageIsReachedByRelativeLinks)$$
 
+# These compute and start nothing concurrently: the detector has nothing to find in them.
+PLAIN := internal/(admit|archtest|cron|release)
+
 test: need ## every test (race detector, shuffled, real PostgreSQL), then verify; installs what is missing when root
-	@scripts/test.sh $(RACE) -shuffle=on -count=1 -timeout 30m -skip '$(DEAR)' ./store/postgres ./... # the longest begins first
+	@scripts/test.sh $(RACE) -shuffle=on -count=1 -timeout 30m -skip '$(DEAR)' ./store/postgres $$($(GO) list ./... | grep -vE '/$(PLAIN)$$') # the longest begins first
+	@scripts/test.sh -shuffle=on -count=1 -timeout 15m $$($(GO) list ./... | grep -E '/$(PLAIN)$$')
 	@scripts/test.sh -count=1 -timeout 15m -run '$(DEAR)|^TestOneStatementFails$$' ./operate/dashboard ./store/sqlite
 	@$(MAKE) --no-print-directory browser-quick
 	@$(MAKE) --no-print-directory verify
@@ -59,12 +63,12 @@ generated: ## fail when the generated queries are not those of db/
 generate: ## write the generated queries from db/
 	@$(TOOL) sqlc generate
 
-# Its database is at vuln.go.dev, or in a directory of the same form:
+# Its database is at vuln.go.dev, or in a directory: docs/releasing.md says how to bring one.
 #   make vuln VULNDB=file:///srv/vulndb
 VULN   ?= v1.8.0
 VULNDB ?= https://vuln.go.dev
 vuln: ## look for known vulnerabilities in what is called (VULNDB=file:///… without the network)
-	@$(GO) run golang.org/x/vuln/cmd/govulncheck@$(VULN) -db "$(VULNDB)" ./...
+	@scripts/vuln.sh $(VULN) "$(VULNDB)"
 
 # What a release consists of, see docs/releasing.md. A release is made of a tag:
 #   make tag VERSION=v0.1.0

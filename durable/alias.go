@@ -15,8 +15,8 @@ import (
 // the new name. A worker refuses an alias that is the name, or an alias, of
 // another job registered with it.
 //
-// Take the alias away when no run of the old name is left. Unique keys do not
-// follow: a key is that of a job's name.
+// Remove the alias when no run of the old name is left. Unique keys do not follow: a key
+// belongs to a job's name.
 func Alias(names ...string) Option {
 	names = slices.Clone(names)
 	return Option{"Alias", onlyJob, func(p *policy) { p.aliases = slices.Concat(p.aliases, names) }}

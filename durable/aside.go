@@ -70,9 +70,9 @@ const (
 	heldBytes = waitingBytes / 2
 )
 
-// UnsettledError says that a drain left outcomes that the store did not take,
-// though it took other writes. Each was tried once more. Their runs are executed
-// again when their leases have run out.
+// UnsettledError says that a drain left outcomes that the store did not accept although it
+// accepted other writes. Each was tried once more. Their runs are executed again when their
+// leases have expired.
 type UnsettledError struct {
 	Runs   []RunID
 	Reason string // why the store did not take the last of them
@@ -118,7 +118,7 @@ func (s *settler) blame(item *asideItem, wrote time.Duration) {
 	s.aside.mu.Lock()
 	item.blamed = true
 	s.aside.mu.Unlock()
-	item.x.logger().Error("the store does not take the outcome of a run: it is set aside and retried at intervals", "event", "run.set_aside",
+	item.x.logger().Error("the store does not accept the outcome of a run: it is set aside and retried at intervals", "event", "run.set_aside",
 		"outcome", item.outcome.Kind.String(), "error", item.reason)
 }
 
@@ -205,7 +205,7 @@ func (s *settler) failAside(item *asideItem, err error, wrote time.Duration) {
 		return
 	}
 	if item.lost++; item.lost == asideLost {
-		item.x.logger().Error("the outcome of a run is given up: its lease is lost, and the store does not take it", "event", "run.outcome_lost", "error", item.reason)
+		item.x.logger().Error("the outcome of a run is discarded: its lease is lost, and the store does not accept it", "event", "run.outcome_lost", "error", item.reason)
 		s.forget(item)
 	}
 }

@@ -56,7 +56,7 @@ func TestSettle_OneOutcomeThatTheStoreNeverTakesStopsNoOther(t *testing.T) {
 		require.Equal(t, durable.Running, s.record(bad.ID).State)
 		require.Zero(t, s.record(bad.ID).CrashCount, "its lease is kept")
 		require.Equal(t, 1, strings.Count(s.log.String(), "level=ERROR"), "it is told once")
-		require.Contains(t, s.log.String(), `msg="the store does not take the outcome of a run: it is set aside and retried at intervals" run=`+bad.ID.String())
+		require.Contains(t, s.log.String(), `msg="the store does not accept the outcome of a run: it is set aside and retried at intervals" run=`+bad.ID.String())
 		s.store.refuse()
 		s.pass(90 * time.Second)
 		require.Equal(t, durable.Succeeded, s.record(bad.ID).State)

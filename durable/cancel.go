@@ -73,7 +73,7 @@ func (x *execution) cancelFor(reason string) {
 	if x.begun.Load() {
 		x.cancel(ErrCancelled)
 	}
-	x.logger().Info("run is to be cancelled", "event", "run.cancel_asked", "reason", storable.Clip(reason, 200))
+	x.logger().Info("run cancellation requested", "event", "run.cancel_asked", "reason", storable.Clip(reason, 200))
 }
 
 // outcomeCancelled is the outcome of a handler that returned an error although,

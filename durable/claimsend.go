@@ -85,10 +85,10 @@ func (c *claimer) handBack(ctx context.Context) error {
 		err = errHeld
 	}
 	if err != nil {
-		c.w.warn(bounded, "claim.hand_back_failed", "handing back a claim without an answer failed, will be retried", err)
+		c.w.warn(bounded, "claim.hand_back_failed", "handing back a claim whose reply was lost failed, will be retried", err)
 		return err
 	}
-	c.w.config.Logger.Info("a claim had no answer and was handed back", "event", "claim.handed_back", "claim", c.pending.Claim.Short())
+	c.w.config.Logger.Info("the reply to a claim was lost; the claim was handed back", "event", "claim.handed_back", "claim", c.pending.Claim.Short())
 	c.answered(c.pending.Alone, 0)
 	c.pending, c.givesUp = nil, false
 	c.plan.Outdate()
@@ -107,7 +107,7 @@ func (c *claimer) resign(ctx context.Context) {
 	pause := 20 * time.Millisecond
 	for c.givesUp && c.handBack(outer) != nil {
 		if !c.w.sleep(outer, c.w.jittered(pause)) {
-			c.w.config.Logger.Warn("a claim without an answer was left; its lease will expire", "event", "claim.left", "claim", c.pending.Claim.Short())
+			c.w.config.Logger.Warn("a claim whose reply was lost was left; its lease will expire", "event", "claim.left", "claim", c.pending.Claim.Short())
 			return
 		}
 		pause = min(2*pause, time.Second)

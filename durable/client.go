@@ -30,12 +30,11 @@ const (
 	enqueueLimit = time.Minute
 )
 
-// Enqueue stores all the runs or none, in one statement for up to thousands,
-// and answers a receipt for each, in order. An attempt whose answer was lost
-// is repeated, a few times within about two seconds; the runs' own ids keep a
-// repeat from storing them twice. When Enqueue returns an error other than
-// ErrInvalid the outcome may be unknown; the caller may call it again with the
-// same runs. A nil error means that the runs are stored durably.
+// Enqueue stores all the runs or none, in one statement for up to thousands, and returns a
+// receipt for each, in order. An attempt whose reply was lost is repeated, a few times within
+// about two seconds; the runs' own ids keep a repeat from storing them twice. When Enqueue
+// returns an error other than ErrInvalid the outcome may be unknown; the caller may call it
+// again with the same runs. A nil error means that the runs are stored durably.
 func (c *Client) Enqueue(ctx context.Context, runs ...NewRun) ([]Receipt, error) {
 	return enqueuePersistently(ctx, c.hook, c.store, runs)
 }

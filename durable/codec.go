@@ -16,8 +16,8 @@ import (
 // enqueued. Both methods are called concurrently, must be quick, and must neither
 // change nor keep data.
 //
-// Not encoded are a run's tags, key, trace, progress note and log lines, and what
-// errors say.
+// A run's tags, metadata, key, trace, progress note, log lines and the text of errors are not
+// encoded.
 type Codec interface {
 	// Encode returns what is stored instead of data, which is JSON. What it
 	// returns must be JSON too, such as an object with the key's name and the
@@ -192,8 +192,8 @@ func (x *execution) unseal(part CodecPart, text []byte) ([]byte, error) {
 	return unseal(x.codec, CodecInfo{Job: x.job, Part: part, Run: x.run.ID}, text)
 }
 
-// Returning ties the type of a job's results to the job, so that the code that reads
-// them cannot take another:
+// Returning ties the type of a job's results to the job, so that the code that reads them
+// cannot use another type:
 //
 //	var Resize = durable.Returning[Size](durable.NewJob[ResizeArgs]("resize"))
 //

@@ -16,11 +16,11 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// WorkerConfig says how much a worker takes and how long it waits. The zero
+// WorkerConfig says how much a worker claims and how long it waits. The zero
 // value of each field means its default.
 type WorkerConfig struct {
-	// Name labels the worker for people: 1 to 128 bytes of text. It may repeat
-	// and decides nothing. Default <hostname>-<pid>.
+	// Name labels the worker for people: 1 to 128 bytes of text. It need not be unique, and
+	// no decision depends on it. Default <hostname>-<pid>.
 	Name string
 	// Version is what the worker reports as the version of its program: at most
 	// store.MaxVersion bytes. Default: the main module's version and the revision
@@ -33,14 +33,14 @@ type WorkerConfig struct {
 	// ClaimBatchSize bounds the runs taken by one claim. Default
 	// MaxConcurrentRuns; a larger value has no effect.
 	ClaimBatchSize int
-	// ClaimBatchBytes bounds the args that one claim brings, in bytes. Args are
-	// taken to be as large as those of the latest claims, and as large as they may
-	// be before the first: a claim of runs that are larger than those before them
-	// may bring more, up to ClaimBatchSize times MaxArgsSize. What is bounded is a
-	// claim, not all that is in hand. Default 16 MiB.
+	// ClaimBatchBytes bounds the args that one claim brings, in bytes. Args are assumed to be
+	// as large as those of the latest claims, and before the first claim as large as they may
+	// be: a claim of runs that are larger than the earlier ones may bring more, up to
+	// ClaimBatchSize times MaxArgsSize. The bound is on one claim, not on all runs that the
+	// worker has. Default 16 MiB.
 	ClaimBatchBytes int
-	// PollInterval is how long the worker sleeps after it found nothing, when
-	// no wake-up comes: 1 ms to 100 years. Default 5 s.
+	// PollInterval is how long the worker sleeps after it found nothing, if no wake-up
+	// arrives: 1 ms to 100 years. Default 5 s.
 	PollInterval time.Duration
 	// PollJitter spreads each sleep over PollInterval·(1 ± PollJitter), at
 	// most 1. Default 0.2; a negative value switches it off.
@@ -63,8 +63,8 @@ type WorkerConfig struct {
 	// MaxCrashes is how many workers a run may crash, the last of them while
 	// it was executed alone, before it is dead. 2 to 32767; default 4.
 	MaxCrashes int
-	// Orphans says what becomes of schedules that no worker declares any more:
-	// DisableOrphans(after), after at least 2 h. Default: they are flagged.
+	// Orphans says what happens to schedules that no worker declares any more:
+	// DisableOrphans(after), with after at least 2 h. Default: they are flagged.
 	Orphans store.OrphanPolicy
 	// NoRunLog keeps no log lines of handlers with their attempts.
 	NoRunLog bool
@@ -92,8 +92,8 @@ type WorkerConfig struct {
 	// SweepInterval is how often the worker deletes what is old enough, spread
 	// like the poll. At least 1 s, at most 100 years; default 1 min.
 	SweepInterval time.Duration
-	// Logger gets the life of runs (debug), and what a person should see
-	// (info and up). Default: nothing is logged.
+	// Logger receives the life of runs (debug), and what people should see (info and above).
+	// Default: nothing is logged.
 	Logger *slog.Logger
 
 	// Elapsed is the worker's monotonic clock. Default lease.Elapsed. A
@@ -101,7 +101,7 @@ type WorkerConfig struct {
 	Elapsed func() time.Duration
 	// NewClaimID makes claim ids. Default lease.NewClaimID.
 	NewClaimID func() lease.ClaimID
-	// Random answers numbers in [0, 1), for jitter. Default math/rand/v2.
+	// Random returns numbers in [0, 1), for jitter. Default math/rand/v2.
 	Random func() float64
 	// Process is what this worker shares with the other workers of its process.
 	// Default: one for the whole program. A test that plays several processes

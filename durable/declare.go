@@ -14,13 +14,12 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// AddSchedule makes a worker declare a schedule: a rule that enqueues a run of
-// the job at each occurrence. It becomes a row of the store; any worker, not
-// only those that declare it, materializes its occurrences, each exactly once
-// or recorded as skipped. The options are those of a run, without At, After and
-// ExpiresAt, and those of a schedule: CatchUp, Overlap, StartAt, EndAt,
-// Blackout, Jitter, SpreadStart and Paused. What is wrong is reported by
-// Worker.Run; once that has begun it is too late, as for Register.
+// AddSchedule makes a worker declare a schedule: a rule that enqueues a run of the job at
+// each occurrence. It becomes a row of the store; any worker, not only those that declare it,
+// materializes its occurrences, each exactly once or recorded as skipped. The options are
+// those of a run, without At, After and ExpiresAt, and those of a schedule: CatchUp, Overlap,
+// StartAt, EndAt, Blackout, Jitter, SpreadStart and Paused. Worker.Run reports what is wrong;
+// once it has begun it is too late, as for Register.
 func AddSchedule[A any](w *Worker, name string, job Job[A], args A, rule Rule, options ...Option) {
 	s, err := newSchedule(name, job, args, rule, options)
 	w.mu.Lock()
@@ -52,8 +51,8 @@ func newSchedule[A any](name string, job Job[A], args A, rule Rule, options []Op
 	return s, err
 }
 
-// ScheduleOf makes a schedule of a declared job from JSON args, for code that
-// does not have the job's own code. It has no hash: no code declares it.
+// ScheduleOf creates a schedule of a declared job from JSON args, for programs that do not
+// have the job's code. It has no hash, because no code declares it.
 func ScheduleOf(job JobInfo, name string, args []byte, rule Rule, options ...Option) (store.Schedule, error) {
 	p, faults := policyOf(job).with(onlySchedule, options)
 	run := p.newRun(job.Name, args)
@@ -170,7 +169,7 @@ func (w *Worker) newReporter() *presence.Reporter {
 			return p
 		},
 		Failed: func(ctx context.Context, err error) {
-			w.warn(ctx, "worker.report_failed", "the store does not take the worker's report, will be retried", err)
+			w.warn(ctx, "worker.report_failed", "the store does not accept the worker's report, will be retried", err)
 		},
 		Reachable: func() bool {
 			w.health.mu.Lock()

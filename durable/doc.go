@@ -22,12 +22,12 @@
 //
 //  1. It may be called more than once for one run: execution is at least once.
 //     Use Run.IdempotencyKey for services that recognise a repeat, and Run.Fence
-//     for resources that can refuse the past.
+//     for resources that can refuse a late writer.
 //  2. It must return when its context ends. The context ends when the lease is
 //     lost (lease.ErrLost), when the attempt has taken too long (ErrTimeout), when
 //     its run is to be cancelled (ErrCancelled), and when the worker stops and
-//     its drain time is over (ErrDraining). A handler that ignores it is given up;
-//     it cannot be killed, and its run may begin elsewhere.
+//     its drain time is over (ErrDraining). A handler that ignores this is
+//     abandoned: it cannot be killed, and its run may begin elsewhere.
 //  3. What it returns decides the run's outcome: nil is success, an error is
 //     retried by policy, and Permanent, RetryAfter, Snooze and Cancel say more.
 //     A panic and runtime.Goexit are failed attempts.
@@ -42,11 +42,9 @@
 //
 // # Reading the code
 //
-// Store, in store.go, is the contract with the engines (packages postgres,
-// sqlite, memory): it embeds one interface for each role, and each is in the
-// file of its subject. storetest.TestStore is the contract in executable form.
-// A run's path is:
-// Job.Enqueue, Worker.Run, claimer.ask, execution.perform, settler.settle. The
-// decisions of the protocol are pure machines in internal/protocol; plan.go is
-// the policy of what to claim.
+// Package store is the contract with the engines (packages postgres, sqlite and memory);
+// storetest.TestStore is the contract in executable form. A run's path is: Job.Enqueue,
+// Worker.Run, claimer.ask, execution.perform, settler.settle. The decisions of the protocol
+// are pure state machines in internal/protocol, and the policy of what to claim is in
+// internal/claimplan.
 package durable

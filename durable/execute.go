@@ -132,12 +132,12 @@ func (x *execution) outcome(ctx context.Context, f failure) store.Outcome {
 	return o
 }
 
-// OutcomeOf returns what becomes of an attempt that ends with err, as the worker will
-// decide it, for middleware: store.Success, Failure, Death (a failed attempt, and the
-// run is dead), Cancellation, Snoozed, or HandedBack, when the attempt was interrupted
-// by a drain or the loss of its lease and does not count. ctx and run are what the
-// middleware was given. A handler that has called CompleteIn has succeeded if its
-// commit has landed, whatever it returns: only the hook RunSettled knows that.
+// OutcomeOf returns what happens to an attempt that ends with err, as the worker will decide
+// it, for middleware: store.Success, Failure, Death (a failed attempt, and the run is dead),
+// Cancellation, Snoozed, or HandedBack, when the attempt was interrupted by a drain or the
+// loss of its lease and does not count. ctx and run are what the middleware was given. A
+// handler that has called CompleteIn has succeeded if its commit took effect, whatever it
+// returns: only the hook RunSettled knows that.
 func OutcomeOf(ctx context.Context, run RunInfo, err error) store.OutcomeKind {
 	if err == nil {
 		return store.Success
@@ -221,7 +221,7 @@ func (x *execution) end(o store.Outcome) {
 	x.endReports()
 	inTime := x.resolution.CompareAndSwap(unresolved, resolvedInTime)
 	if !inTime && x.resolution.Load() == resolvedTimeout {
-		x.logger().Warn("a handler that was given up has returned; its outcome is dropped", "event", "run.returned_late", "outcome", o.Kind.String())
+		x.logger().Warn("an abandoned handler has returned; its outcome is dropped", "event", "run.returned_late", "outcome", o.Kind.String())
 	} else {
 		x.logEnd(o)
 		x.w.settler.add(x, o)

@@ -75,7 +75,7 @@ func (w *Worker) reportFailures(ctx context.Context) {
 	for {
 		all, dropped, closed := w.failures.take()
 		if dropped > 0 {
-			w.config.Logger.Error("failures are not reported to the hook: too many wait for it", "event", "hook.failures_dropped", "dropped", dropped)
+			w.config.Logger.Error("failures not reported to the hook: too many are waiting for it", "event", "hook.failures_dropped", "dropped", dropped)
 		}
 		w.notify(len(all), func(i int) {
 			if ctx.Err() == nil {
@@ -105,7 +105,7 @@ func (w *Worker) reportFailure(ctx context.Context, one *failureEvent) {
 	if record, err := w.store.Run(asking, one.id); err == nil {
 		failure.Record = record
 	} else {
-		w.warn(ctx, "hook.record_missing", "reading a run that has failed failed, the hook gets less of it", err)
+		w.warn(ctx, "hook.record_missing", "reading the record of a failed run failed; the hook gets an incomplete one", err)
 	}
 	if failure.Err == nil {
 		reason := one.reason

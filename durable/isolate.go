@@ -182,7 +182,7 @@ func (c *claimer) blame(while time.Duration) {
 func (c *claimer) tellStuck() {
 	if !c.told {
 		c.told = true
-		c.w.config.Logger.Warn("isolated run waiting; this process does not take it: a handler that was given up has not returned and might crash the process. Restart it", "event", "isolation.blocked",
+		c.w.config.Logger.Warn("isolated run waiting; this process does not take it: an abandoned handler has not returned and might crash the process. Restart the process", "event", "isolation.blocked",
 			"isolated", c.plan.Isolated()[0].Job)
 	}
 }

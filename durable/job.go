@@ -17,7 +17,7 @@ import (
 //
 //	var Welcome = durable.NewJob[WelcomeArgs]("welcome", durable.MaxAttempts(5))
 //
-// The zero value is not usable; NewJob makes one. A Job never changes, and its
+// The zero value is not usable; call NewJob. A Job never changes, and its
 // methods may be called from many goroutines.
 type Job[A any] struct {
 	name   string
@@ -25,8 +25,8 @@ type Job[A any] struct {
 	fault  error
 }
 
-// NewJob names a kind of work. Nothing needs checking here: what is wrong with
-// the name or the options is reported by the first Enqueue and by Worker.Run.
+// NewJob names a kind of work. You need not check anything here: the first Enqueue and
+// Worker.Run report what is wrong with the name or the options.
 func NewJob[A any](name string, options ...Option) Job[A] {
 	p, faults := defaultPolicy().with(onlyJob, options)
 	faults = append(faults, store.CheckName("job", name))
@@ -104,8 +104,8 @@ func (j Job[A]) Info() JobInfo {
 	}
 }
 
-// RunOf makes a run of a declared job from JSON args, for code that enqueues
-// without the job's own code.
+// RunOf creates a run of a declared job from JSON args, for programs that enqueue without the
+// job's code.
 func RunOf(job JobInfo, args []byte, options ...Option) NewRun {
 	p, faults := policyOf(job).with(onlyRun, options)
 	run := p.newRun(job.Name, args)

@@ -7,18 +7,17 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// Unique stores the run unless a run of the job with this key is there that
-// has not ended; the receipt then has that one's ID and says Existing. A run
-// that UniqueFor has stored keeps the key for its time. Only one of Unique,
-// UniqueFor, Replace and Debounce may be given.
+// Unique stores the run unless an unfinished run of the job holds this key; the receipt then
+// has that run's ID and says Existing. A run stored with UniqueFor keeps the key for its
+// time. Only one of Unique, UniqueFor, Replace and Debounce may be given.
 func Unique(key string) Option {
 	return keyed("Unique", store.Key{Text: key, Policy: store.KeyUnique})
 }
 
-// UniqueFor is Unique, and the run keeps the key for d after it was enqueued,
-// on the store's clock, even when it has ended. A run that has not ended by
-// then keeps the key until it does. A run that is no longer in the store, since
-// retention or an operator has deleted it, holds no key.
+// UniqueFor is Unique, and the run keeps the key for d after it was enqueued, on the store's
+// clock, even when it has ended. A run that has not ended by then keeps the key until it
+// does. A run that is no longer in the store, because retention or an operator has deleted
+// it, holds no key.
 func UniqueFor(key string, d time.Duration) Option {
 	return keyed("UniqueFor", store.Key{Text: key, Policy: store.KeyUnique, HeldFor: d})
 }
@@ -34,7 +33,7 @@ func Replace(key string) Option {
 
 // Debounce is Replace, and the run is due quiet after the latest enqueue, but
 // not later than atMost after the pending run was first stored (zero: no
-// bound). It does not go with At and After.
+// bound). You cannot combine it with At and After.
 func Debounce(key string, quiet, atMost time.Duration) Option {
 	return keyed("Debounce", store.Key{Text: key, Policy: store.KeyDebounce, Quiet: quiet, AtMost: atMost})
 }

@@ -11,22 +11,21 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// Limit is a named rule that bounds how many runs execute concurrently, or how many
-// start within a time, over all workers. It applies to each key by itself, and jobs
-// on any queues may share it:
+// Limit is a named rule that bounds how many runs execute concurrently, or how many start
+// within a time, over all workers. It applies to each key separately, and jobs on any queues
+// may share it:
 //
 //	var Tenant = durable.NewLimit("tenant", durable.Semaphore(10))
 //	var Sync = durable.NewJob[SyncArgs]("sync",
 //		durable.Limited(Tenant, durable.KeyFrom(func(a SyncArgs) string { return a.Tenant })))
 //
-// Workers that register a job with the limit declare it: it is then kept in the
-// store, where an operator may change it. The zero value is not usable; NewLimit
-// makes one.
+// Workers that register a job with the limit declare it: it is then kept in the store, where
+// an operator may change it. The zero value is not usable; call NewLimit.
 type Limit struct{ limit store.Limit }
 
-// NewLimit names a limit, in up to 100 bytes; upper and lower case are the same name.
-// What is wrong with it is reported as a fault of the jobs that it limits. Of the
-// options WhenFull counts: it holds for all runs that have none of their own.
+// NewLimit names a limit, in up to 100 bytes; names ignore case. What is wrong with it is
+// reported as a fault of the jobs that it limits. Only the option WhenFull has an effect
+// here: it applies to all runs that have none of their own.
 func NewLimit(name string, rule LimitRule, options ...LimitOption) Limit {
 	l := rule.limit
 	l.Name = name
@@ -55,15 +54,15 @@ func Semaphore(n int) LimitRule {
 	return LimitRule{store.Limit{Kind: store.LimitSemaphore, Max: n}}
 }
 
-// FixedWindow lets n runs start in each period, which are counted from 1970 on: in each
-// hour on the hour, say. Around the edge of two periods up to 2n may start within one.
+// FixedWindow lets n runs start in each period. Periods are counted from 1970: an hour begins
+// on the hour. Around the edge of two periods, up to 2n may start within the length of one.
 func FixedWindow(n int, period time.Duration) LimitRule {
 	return LimitRule{store.Limit{Kind: store.LimitFixedWindow, Max: n, Period: period}}
 }
 
-// SlidingWindow lets n runs start in any time as long as the period. Up to 64 are
-// counted exactly; more are counted in so many buckets, each in full as long as it
-// overlaps the window, so that a little less may start: n/(1+1/buckets) in the long run.
+// SlidingWindow lets n runs start in any time as long as the period. Up to 64 are counted
+// exactly; more are counted in buckets, each in full as long as it overlaps the window, so
+// that slightly fewer may start: n/(1+1/buckets) in the long run.
 func SlidingWindow(n int, period time.Duration, buckets int) LimitRule {
 	return LimitRule{store.Limit{Kind: store.LimitSlidingWindow, Max: n, Period: period, Buckets: buckets}}
 }
@@ -85,11 +84,11 @@ func DynamicWindow(n int, period time.Duration, buckets, least, most int) LimitR
 // AcquireFor and ReleaseFor.
 type LimitOption func(*limitUse)
 
-// Limited puts runs under a limit: a run executes only when its limits admit it.
-// Until then it waits in line, in the order of priority and due time; it takes up no
-// slot of a worker and spends no attempt. A run may have up to eight limits, and gets
-// all of them or none. Given for a job it holds for all of its runs, given for a
-// schedule for the schedule's.
+// Limited puts runs under a limit: a run executes only when its limits admit it. Until then
+// it waits in line, in the order of priority and due time; it takes up no slot of a worker
+// and spends no attempt. A run may have up to eight limits, and gets all of them or none.
+// Passed to NewJob it applies to all runs of the job, passed to AddSchedule to the
+// schedule's.
 func Limited(limit Limit, options ...LimitOption) Option {
 	return limited("Limited", anywhere, limit, "", options)
 }
@@ -122,10 +121,10 @@ func limited(name string, place scope, limit Limit, key string, options []LimitO
 	return Option{name, place, func(p *policy) { p.limits = p.limits.with(use) }}
 }
 
-// KeyFrom computes the key of a limit from a run's args, which have the type of the
-// job's. Upper and lower case are the same key, of up to 255 bytes; an empty one
-// refuses the run. A process that enqueues without the job's code, such as the
-// command line, has to give the key; KeyOf spares that.
+// KeyFrom computes the key of a limit from a run's args, which have the type of the job's
+// args. Keys ignore case and have up to 255 bytes; with an empty key the run is refused. A
+// process that enqueues without the job's code, such as the command line, has to give the
+// key, unless the job uses KeyOf.
 func KeyFrom[A any](key func(args A) string) LimitOption {
 	return func(u *limitUse) {
 		u.key, u.keyOf, u.computed = func(args any) string { return key(args.(A)) }, reflect.TypeFor[A](), true
@@ -133,8 +132,8 @@ func KeyFrom[A any](key func(args A) string) LimitOption {
 }
 
 // KeyOf computes the key of a limit from fields of a run's args as JSON, such as
-// "{tenant}:{address.country}". A field that is missing or empty refuses the run,
-// unless the template says {tenant?}.
+// "{tenant}:{address.country}". If a field is missing or empty, the run is refused, unless
+// the template says {tenant?}.
 func KeyOf(template string) LimitOption {
 	return func(u *limitUse) { u.template = template }
 }
@@ -144,25 +143,25 @@ func KeyOf(template string) LimitOption {
 // run counts as the whole limit.
 func Weight(n int) LimitOption { return func(u *limitUse) { u.Weight = n } }
 
-// Until says how long a run keeps its places of a Mutex or Semaphore: until its
-// execution has ended however it may (store.UntilSettled, the default), so that a
-// retry waits for a place again, or through its retries until it has ended for good
+// Until says how long a run keeps its places of a Mutex or Semaphore: until its execution has
+// ended, however it ended (store.UntilSettled, the default), so that a retry waits for a
+// place again, or through its retries until it is succeeded, dead or cancelled
 // (store.UntilFinished).
 func Until(until store.LimitUntil) LimitOption { return func(u *limitUse) { u.Until = until } }
 
-// WhenFull says what becomes of a due run for which there is no room: it waits in line
-// (store.FullWait, the default), is due again after a time (store.FullRetry, then
-// give retryAfter), is cancelled (store.FullDrop), is dead (store.FullFail), or waits
-// while the run that has executed for the longest time is cancelled
-// (store.FullCancelOldest). For actions other than store.FullRetry retryAfter is zero.
+// WhenFull says what happens to a due run for which there is no room: it waits in line
+// (store.FullWait, the default), is due again after a time (store.FullRetry, then give
+// retryAfter), is cancelled (store.FullDrop), is dead (store.FullFail), or waits while the
+// run that has been executing longest is cancelled (store.FullCancelOldest). For actions
+// other than store.FullRetry, pass zero for retryAfter.
 func WhenFull(action store.LimitAction, retryAfter time.Duration) LimitOption {
 	return func(u *limitUse) { u.WhenFull, u.RetryAfter = action, retryAfter }
 }
 
-// AcquireFor makes the run take its places for a named owner, such as a batch: they
-// stay taken when the run has ended, until a run with ReleaseFor of the same owner
-// succeeds or the time has passed. Where the owner has them already, the run needs no
-// others, and their time begins again.
+// AcquireFor makes the run take its places for a named owner, such as a batch: they stay
+// taken after the run has ended, until a run with ReleaseFor of the same owner succeeds or
+// the time has passed. If the owner already has them, the run needs no others, and their time
+// begins again.
 func AcquireFor(owner string, d time.Duration) LimitOption {
 	return func(u *limitUse) {
 		u.Mode, u.Owner, u.OwnedFor, u.Until = store.LimitAcquire, owner, d, store.UntilExpires
@@ -185,9 +184,9 @@ func (p policy) capped(job string) policy {
 	return p
 }
 
-// Penalize slows down a key that the run has of a limit: for a time none of its runs
-// starts, on any worker, nor does code outside of runs. What executes continues. Call it
-// when the service that the limit protects asks for a pause, and return RetryAfter or
+// Penalize slows down the run's key of a limit: for the given time none of its runs starts,
+// on any worker, and neither does code outside of runs. Runs that are executing continue.
+// Call it when the service that the limit protects asks for a pause, and return RetryAfter or
 // Snooze to be executed again after it:
 //
 //	case http.StatusTooManyRequests:
@@ -195,9 +194,9 @@ func (p policy) capped(job string) policy {
 //		_ = run.Penalize(ctx, GitHub, pause)
 //		return durable.RetryAfter(pause, errBusy)
 //
-// Of two penalties the one that ends later counts; a time of less than a millisecond
-// is none. ErrInvalid says that the run is not limited by it; package limit has a
-// Limiter for keys that are not the run's.
+// Of two penalties, the one that ends later counts; a time of less than a millisecond has no
+// effect. ErrInvalid says that the run does not have this limit; package limit has a Limiter
+// for other keys.
 func (r *Run[A]) Penalize(ctx context.Context, limit Limit, d time.Duration) error {
 	return r.execution.penalize(ctx, r.ID, limit.limit.Name, d)
 }

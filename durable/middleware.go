@@ -4,11 +4,10 @@ import (
 	"context"
 )
 
-// Middleware is called around the handlers of a worker: for one attempt of a
-// run, with what is left to call. What it returns is what the handler is taken
-// to have returned, and decides the attempt's outcome: a middleware that does not
-// call next ends the attempt without the handler. A panic in it, and
-// runtime.Goexit, are failed attempts like a handler's.
+// Middleware is called around the handlers of a worker, once for each attempt; next calls the
+// rest. What it returns counts as what the handler returned, and decides the attempt's
+// outcome: a middleware that does not call next ends the attempt without the handler. A panic
+// in it, and runtime.Goexit, are failed attempts like a handler's.
 //
 // Args are not decoded yet: next does that too, and returns why they could not
 // be. The context given to next must come from ctx, which ends when the lease is

@@ -143,3 +143,15 @@ func TestMisuse_AJitterThatIsNoNumberIsRefused(t *testing.T) {
 	w := durable.NewWorker(memory.New(memory.Config{}), durable.WorkerConfig{PollJitter: math.NaN()})
 	require.ErrorContains(t, w.Faults(), "poll jitter ratio NaN: want at most 1")
 }
+
+func TestMisuse_JobsOfQueuesThatAreNotServedAreNamed(t *testing.T) {
+	play(t, func(_ *testing.T, s *scene) {
+		w := s.worker(durable.WorkerConfig{Queues: []durable.Queue{{Name: "images"}}})
+		nothing := func(context.Context, *durable.Run[string]) error { return nil }
+		durable.Register(w, durable.NewJob[string]("thumbnail", durable.OnQueue("images")), nothing)
+		durable.Register(w, durable.NewJob[string]("tidy"), nothing)
+		stop := s.begin(w)
+		require.Contains(t, s.log.String(), `event=worker.other_queues jobs="[tidy on default]"`)
+		require.NoError(t, stop())
+	})
+}

@@ -56,20 +56,20 @@ const (
 // KeepForever is a retention that never ends.
 const KeepForever = store.KeepForever
 
-// What becomes of a run whose worker dies while executing it, for OnCrash.
+// What happens to a run whose worker dies while executing it, for OnCrash.
 const (
 	CrashRetry = store.CrashRetry // execute it again, alone on a worker from the second crash on
 	CrashDead  = store.CrashDead  // end it in dead immediately
 )
 
-// What becomes of occurrences that no worker materialized in time, for CatchUp.
+// What happens to occurrences that no worker materialized in time, for CatchUp.
 const (
 	CatchUpSkip   = store.CatchUpSkip   // record them as missed
 	CatchUpLatest = store.CatchUpLatest // the last one becomes a run
 	CatchUpAll    = store.CatchUpAll    // all become runs, within the bounds
 )
 
-// What becomes of an occurrence while earlier runs have not ended, for Overlap.
+// What happens to an occurrence while earlier runs have not ended, for Overlap.
 const (
 	OverlapAllow = store.OverlapAllow // it becomes a run all the same
 	OverlapSkip  = store.OverlapSkip  // record it as overlapping
@@ -104,9 +104,9 @@ var (
 
 // The causes of a handler's context that has ended, for context.Cause.
 var (
-	ErrDraining  = errors.New("durable: worker is draining")     // the worker stops, and the time to finish is over
-	ErrTimeout   = errors.New("durable: attempt timed out")      // the attempt has taken longer than the run's timeout
-	ErrCancelled = errors.New("durable: run is to be cancelled") // an operator has asked for it
+	ErrDraining  = errors.New("durable: worker is draining")         // the worker stops, and the time to finish is over
+	ErrTimeout   = errors.New("durable: attempt timed out")          // the attempt has taken longer than the run's timeout
+	ErrCancelled = errors.New("durable: run cancellation requested") // an operator has asked for it
 )
 
 // refused reports whether nothing was stored, and nothing would be the next time.

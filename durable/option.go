@@ -59,7 +59,7 @@ type policy struct {
 	maxConcurrent *int // of a job; nil: no cap
 }
 
-// What a job has that says nothing else.
+// The defaults of a job.
 const (
 	DefaultQueue       = store.DefaultQueue
 	DefaultMaxAttempts = store.DefaultMaxAttempts
@@ -132,7 +132,7 @@ func Timeout(d time.Duration) Option {
 	return Option{"Timeout", anywhere, func(p *policy) { p.timeout = d }}
 }
 
-// OnCrash says what becomes of a run whose worker dies while executing it.
+// OnCrash says what happens to a run whose worker dies while executing it.
 // Default CrashRetry.
 func OnCrash(onCrash store.CrashPolicy) Option {
 	return Option{"OnCrash", anywhere, func(p *policy) { p.onCrash = onCrash }}
@@ -168,10 +168,10 @@ func Retry(r RetryPolicy) Option {
 	return Option{"Retry", onlyJob, func(p *policy) { p.retry = r }}
 }
 
-// RetryArgs makes a run whose args do not fit the job's type a failed attempt, which
-// is retried as any other. Without it the run is dead immediately: the args will not
-// fit the next time either, unless another version of the program comes to it. Give
-// it to a job whose args may change while old and new workers are running.
+// RetryArgs makes a run whose args do not fit the job's type a failed attempt, which is
+// retried like any other. Without it the run is dead immediately: the args will not fit the
+// next time either, unless another version of the program executes it. Give it to a job whose
+// args may change while old and new workers are running.
 func RetryArgs() Option {
 	return Option{"RetryArgs", onlyJob, func(p *policy) { p.retryArgs = true }}
 }

@@ -50,7 +50,7 @@ type RetryPolicy interface {
 	Delay(attempt int, err error) time.Duration
 }
 
-// RetryFunc is a policy of one's own.
+// RetryFunc is a policy of your own.
 type RetryFunc func(attempt int, err error) time.Duration
 
 // Delay calls the function.

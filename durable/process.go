@@ -2,10 +2,10 @@ package durable
 
 import "sync"
 
-// Process is what the workers of one process share, so that an isolated run is
-// executed alone in it: when it crashes the process, no other handler can have
-// done so. All workers of a program share one, unless WorkerConfig.Process says
-// otherwise. The zero value is ready to use.
+// Process is what the workers of one process share, so that an isolated run is executed alone
+// in it: if the process then crashes, no other handler can be the cause. All workers of a
+// program share one, unless WorkerConfig.Process says otherwise. The zero value is ready to
+// use.
 type Process struct {
 	mu       sync.Mutex      // guards the fields below
 	workers  map[*Worker]int // those at work, and how many of their handlers have not returned

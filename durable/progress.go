@@ -17,15 +17,13 @@ import (
 // progressEvery is the least time between two reports of one run's progress.
 const progressEvery = time.Second
 
-// Progress reports how far the run has come: fraction is 0 to 1, the note is for
-// people and cut at MaxNoteSize. At most one report a second reaches the store;
-// of those that come in between, the latest is sent when the second is over,
-// unless the handler has returned by then: what is stored at the end may be up to
-// a second old. The error is lease.ErrLost when the run is no longer this
-// attempt's, ErrInvalid for a fraction out of range, or that of the store. A
-// handler may continue although its progress is not known. While a transaction of
-// the handler's own has guarded or completed the run, no report gets through: the
-// error is then ErrConflict, after a wait.
+// Progress reports how far the run has come: fraction is 0 to 1, the note is for people and
+// cut at MaxNoteSize. At most one report a second reaches the store; of those that come in
+// between, the latest is sent when the second is over, unless the handler has returned by
+// then: what is stored at the end may be up to a second old. The error is lease.ErrLost if
+// the run no longer belongs to this attempt, ErrInvalid for a fraction out of range, or the
+// store's. A handler may ignore it and continue. While your own transaction has guarded or
+// completed the run, no report gets through: the error is then ErrConflict, after a wait.
 func (r *Run[A]) Progress(ctx context.Context, fraction float64, note string) error {
 	if !(fraction >= 0 && fraction <= 1) {
 		return fmt.Errorf("%w: progress %v: want 0 to 1", ErrInvalid, fraction)
@@ -35,15 +33,14 @@ func (r *Run[A]) Progress(ctx context.Context, fraction float64, note string) er
 	return r.execution.reporting().progress(ctx, store.Report{Fraction: &fraction, Note: &note})
 }
 
-// Checkpoint stores a JSON value with the run, in place of the one before. A
-// later attempt, on whatever worker, reads it with LastCheckpoint and continues
-// from there. When Checkpoint returns nil the value is stored durably; when it
-// returns lease.ErrLost another worker may have the run, and nothing was stored.
-// A context that a drain has ended does not keep it from storing; it may then take
-// half of CancelGrace. A store that does not answer is tried again for as long as a
-// lease lasts, so a short outage costs no attempt. The loss of the lease ends the
-// call; whether the value was stored is then unknown. It refuses what SetResult
-// refuses, and fails with ErrConflict where Progress does.
+// Checkpoint stores a JSON value with the run, in place of the one before. A later attempt,
+// on any worker, reads it with LastCheckpoint and continues from there. When Checkpoint
+// returns nil the value is stored durably; when it returns lease.ErrLost another worker may
+// have the run, and nothing was stored. You can still store one after a drain has ended the
+// context; it may then take half of CancelGrace. A store that does not answer is tried again
+// for as long as a lease lasts, so a short outage costs no attempt. The loss of the lease
+// ends the call; whether the value was stored is then unknown. It refuses the values that
+// SetResult refuses, and fails with ErrConflict where Progress does.
 func (r *Run[A]) Checkpoint(ctx context.Context, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -58,8 +55,8 @@ func (r *Run[A]) Checkpoint(ctx context.Context, value any) error {
 	return r.execution.reporting().checkpoint(ctx, text)
 }
 
-// LastCheckpoint decodes the run's last checkpoint, of this attempt or of one
-// before it, into value, and reports whether there is one.
+// LastCheckpoint decodes the run's last checkpoint, from this attempt or an earlier one, into
+// value, and reports whether there is one.
 func (r *Run[A]) LastCheckpoint(ctx context.Context, value any) (bool, error) {
 	w := r.execution.w
 	ctx, cancel := context.WithTimeout(ctx, w.callTimeout())

@@ -86,7 +86,7 @@ func (w *Worker) proveWrites(ctx context.Context, pause time.Duration) time.Dura
 		err := w.store.Touch(bounded, w.id)
 		cancel()
 		if w.observeWrite(sent, 1, err); err != nil {
-			w.warn(ctx, "store.read_only", "the store answers but takes no writes; expired leases are left alone", err)
+			w.warn(ctx, "store.read_only", "the store answers but accepts no writes; expired leases are left alone", err)
 		}
 	}
 	h.mu.Lock()

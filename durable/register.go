@@ -19,11 +19,10 @@ type registration struct {
 	check   func(args []byte) error // whether they fit
 }
 
-// Register gives a worker the handler of a job. Nothing needs checking here:
-// what is wrong is reported by Worker.Run, all together. Once Run has begun it is
-// too late: the job is refused, logged, and named by Faults. The handler is called
-// from many goroutines. What it returns decides the run's outcome; a panic and
-// runtime.Goexit are failed attempts.
+// Register gives a worker the handler of a job. You need not check anything here: Worker.Run
+// reports everything that is wrong, all together. Once Run has begun it is too late: the job
+// is refused, logged, and named by Faults. The handler is called from many goroutines. What
+// it returns decides the run's outcome; a panic and runtime.Goexit are failed attempts.
 func Register[A any](w *Worker, job Job[A], handler func(ctx context.Context, run *Run[A]) error) {
 	retry := job.policy.retry
 	if retry == nil {
@@ -50,8 +49,8 @@ func Register[A any](w *Worker, job Job[A], handler func(ctx context.Context, ru
 		}})
 }
 
-// CheckArgs reports why JSON does not fit the argument type of a registered job. It
-// returns nil for the args of a job that is not registered, or that has a codec.
+// CheckArgs reports why JSON args do not fit the type of a registered job's args. It returns
+// nil if the job is not registered or has a codec.
 func (w *Worker) CheckArgs(job string, args []byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -6,10 +6,10 @@ import (
 	"fmt"
 )
 
-// Result waits until a run has ended, in whatever process, and decodes what its
-// handler gave to SetResult. A run that has succeeded without a result gives the
-// zero R. A run that is dead or cancelled gives an *EndedError. The other errors
-// are those of Client.Wait, and a result that is no R.
+// Result waits until a run has ended, in any process, and decodes what its handler passed to
+// SetResult. A run that has succeeded without a result gives the zero R. A run that is dead
+// or cancelled gives an *EndedError. The other errors are those of Client.Wait, and one for a
+// result that is not an R.
 func Result[R any](ctx context.Context, client *Client, id RunID) (R, error) {
 	var result R
 	records, err := client.Wait(ctx, id)
@@ -33,13 +33,13 @@ func decodeResult[R any](id RunID, text []byte) (result R, err error) {
 	return result, nil
 }
 
-// Wait blocks until every one of the runs has ended, in whatever process, and
+// Wait blocks until every one of the runs has ended, in any process, and
 // returns their records in the order of the ids, without attempts and
 // checkpoints. The worker that ends a run wakes it; without a wake-up it finds
 // out by polling, at the latest every two seconds. All waits on one Client share
 // one listener, which ends with the last of them.
 //
-// The error is ErrNotFound when there is no such run, or none any more, and
+// The error is ErrNotFound when there is no such run, or when it has been deleted, and
 // ctx's own when ctx ends first. A store that cannot be reached is retried for
 // about a minute.
 func (c *Client) Wait(ctx context.Context, ids ...RunID) ([]Record, error) {

@@ -6,18 +6,18 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// CatchUp says what becomes of missed occurrences: those that no worker could
-// materialize within a minute of their instant. Those older than within are
-// skipped (zero: no bound), and of more than most only the latest become runs
-// (zero: MaxCatchUp). Default CatchUpSkip.
+// CatchUp says what happens to missed occurrences: those that no worker could materialize
+// within a minute of their instant. Those older than within are skipped (zero: no bound). If
+// more than most are left, only the latest become runs (zero: MaxCatchUp). Default
+// CatchUpSkip.
 func CatchUp(missed store.CatchUpPolicy, within time.Duration, most int) Option {
 	return Option{"CatchUp", onlySchedule, func(p *policy) {
 		p.plan.CatchUp, p.plan.CatchUpWithin, p.plan.CatchUpMost = missed, store.Duration(within), most
 	}}
 }
 
-// Overlap says what becomes of an occurrence while an earlier run of the
-// schedule has not ended, wherever it is executed. Default OverlapSkip.
+// Overlap says what happens to an occurrence while an earlier run of the schedule has not
+// ended, wherever that run is executed. Default OverlapSkip.
 func Overlap(overlap store.OverlapPolicy) Option {
 	return Option{"Overlap", onlySchedule, func(p *policy) { p.plan.Overlap = overlap }}
 }
@@ -40,7 +40,7 @@ func StartAt(t time.Time) Option {
 	return Option{"StartAt", onlySchedule, func(p *policy) { p.plan.Start = t.UTC() }}
 }
 
-// EndAt is the instant from which on a schedule does not fire any more.
+// EndAt is the instant from which a schedule no longer fires.
 func EndAt(t time.Time) Option {
 	return Option{"EndAt", onlySchedule, func(p *policy) { p.plan.End = t.UTC() }}
 }
@@ -58,15 +58,15 @@ func Jitter(d time.Duration) Option {
 	return Option{"Jitter", onlySchedule, func(p *policy) { p.plan.Jitter = store.Duration(d) }}
 }
 
-// SpreadStart moves all occurrences of a schedule by one delay below within,
-// which follows from the schedule's name: schedules that would all fire at the
-// same instant are spread, and every worker knows the same delay.
+// SpreadStart moves all occurrences of a schedule by one delay, shorter than within, which
+// follows from the schedule's name: schedules that would all fire at the same instant are
+// spread, and every worker knows the same delay.
 func SpreadStart(within time.Duration) Option {
 	return Option{"SpreadStart", onlySchedule, func(p *policy) { p.plan.Spread = store.Duration(within) }}
 }
 
-// Paused stores a schedule paused when it is first declared. From then on it is
-// an operator who resumes and pauses it.
+// Paused stores a schedule paused when it is first declared. From then on, operators resume
+// and pause it.
 func Paused() Option {
 	return Option{"Paused", onlySchedule, func(p *policy) { p.paused = true }}
 }

@@ -121,7 +121,7 @@ func (s *settler) crowded() bool {
 func (s *settler) tellCrowded() {
 	if !s.told {
 		s.told = true
-		s.w.config.Logger.Error("outcomes wait to be written, and the slots of their handlers stay taken until the store takes them", "event", "worker.outcomes_wait",
+		s.w.config.Logger.Error("outcomes wait to be written, and the slots of their handlers stay taken until the store accepts them", "event", "worker.outcomes_wait",
 			"outcomes", len(s.waiting), "bytes", s.bytes)
 	}
 }

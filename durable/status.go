@@ -2,7 +2,7 @@ package durable
 
 import "time"
 
-// Status is what a health check wants to know.
+// Status is what a health check needs to know.
 type Status struct {
 	Ready        bool          // declared, working, and within the lease's duration the store has answered, and taken a write if one was tried, Unsettled is not Full, and there is no Misfit
 	Draining     bool          // the worker is stopping

@@ -7,7 +7,7 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// Retention is how long the job's ended runs are kept, whatever they ended in:
+// Retention is how long the job's ended runs are kept, whatever their final state:
 // at least a second, or KeepForever. Zero, the default, leaves it to the worker
 // (WorkerConfig.Retention and RetentionDead). It holds for all runs of the job
 // from when a worker declares it, also for those that have ended before.
@@ -97,7 +97,7 @@ func (w *Worker) returned(swept store.SweepResult) {
 		w.config.Logger.Warn("requeued pending runs that were in no line", "event", "sweep.mended", "runs", swept.Mended)
 	}
 	if swept.Repaired > 0 {
-		w.config.Logger.Error("repaired limits, which must never be necessary: please report it", "event", "sweep.limits_repaired", "repaired", swept.Repaired)
+		w.config.Logger.Error("repaired limits, which should never be necessary: please report it", "event", "sweep.limits_repaired", "repaired", swept.Repaired)
 	}
 	if swept.Mended+swept.Repaired+len(swept.Returned) > 0 {
 		w.wake()

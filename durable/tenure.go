@@ -18,8 +18,8 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// NewWorker returns a worker of a store. Nothing is started and nothing needs
-// checking here: what is wrong with the configuration is reported by Run.
+// NewWorker returns a worker of a store. Nothing is started, and you need not check anything
+// here: Run reports what is wrong with the configuration.
 func NewWorker(db Store, config WorkerConfig) *Worker {
 	config = config.withDefaults()
 	if config.Elapsed == nil {
@@ -46,9 +46,9 @@ func NewWorker(db Store, config WorkerConfig) *Worker {
 	return w
 }
 
-// StuckError says that handlers did not return although their contexts were
-// cancelled. Their runs keep their lease and are executed elsewhere when it has
-// run out; those whose attempt had timed out before are settled as failed.
+// StuckError says that handlers did not return although their contexts were cancelled. Their
+// runs keep their lease and are executed elsewhere when it has expired; those whose attempt
+// had timed out before are settled as failed.
 type StuckError struct {
 	Runs []RunID
 }
@@ -58,18 +58,17 @@ func (e *StuckError) Error() string {
 	return fmt.Sprintf("handlers of %d runs ignored cancellation and were abandoned: %v", len(e.Runs), e.Runs)
 }
 
-// Run works until ctx ends, then drains: it stops claiming, lets handlers
-// finish for DrainTimeout, cancels the contexts of the rest, and hands back
-// the runs of those that return within CancelGrace. It returns when everything
-// it started has returned: nil, an error that names every fault of the
-// registrations and the configuration before anything was started, or a
-// *StuckError when handlers had to be abandoned, and an *UnsettledError when the
-// store did not take some outcomes though it took others; errors.As finds either.
-// While the store cannot be reached Run waits and tries again. Once ctx has ended
-// it returns within DrainTimeout, CancelGrace, the time that a claim under way may
-// take (half a lease, 2 to 15 s), CancelGrace again (at least a second) for outcomes to
-// be written, and two seconds to report that it has stopped; what the store has not
-// taken by then is left to the leases.
+// Run works until ctx ends, then drains: it stops claiming, lets handlers finish for
+// DrainTimeout, cancels the contexts of the rest, and hands back the runs of those that
+// return within CancelGrace. It returns when everything it started has returned: nil, an
+// error that names every fault of the registrations and the configuration before anything was
+// started, a *StuckError if handlers had to be abandoned, or an *UnsettledError if the store
+// did not accept some outcomes although it accepted others; errors.As finds either. While the
+// store cannot be reached, Run waits and tries again. Once ctx has ended it returns within
+// DrainTimeout, CancelGrace, the time that a claim under way may take (half a lease, 2 to 15
+// s), CancelGrace again (at least a second) for outcomes to be written, and two seconds to
+// report that it has stopped; outcomes that the store has not accepted by then are left to
+// the leases.
 func (w *Worker) Run(ctx context.Context) error {
 	if err := w.begin(); err != nil {
 		return err
@@ -118,6 +117,7 @@ func (w *Worker) work(ctx context.Context) error {
 	}
 	w.phase.Store(phaseWorking)
 	w.warnUnbounded()
+	w.noteQueues()
 	c.Logger.Info("worker started", "event", "worker.started", "worker", c.Name, "jobs", len(w.jobs), "max_concurrent_runs", c.MaxConcurrentRuns)
 
 	<-ctx.Done()
@@ -173,6 +173,20 @@ func (w *Worker) warnUnbounded() {
 	}
 }
 
+// noteQueues names the jobs that this worker has, and whose queue it does not serve.
+func (w *Worker) noteQueues() {
+	var lanes []string
+	for name, r := range w.jobs {
+		if queue := r.info.Queue; !slices.ContainsFunc(w.config.Queues, func(q Queue) bool { return q.Name == queue }) {
+			lanes = append(lanes, name+" on "+queue)
+		}
+	}
+	if len(lanes) > 0 {
+		slices.Sort(lanes)
+		w.config.Logger.Info("jobs on queues that this worker does not serve: another worker has to", "event", "worker.other_queues", "jobs", lanes)
+	}
+}
+
 // drain gives up the runs in hand and returns those whose handlers do not
 // return. asked returns when no more can be added.
 func (w *Worker) drain(cancelHandlers context.CancelCauseFunc, asked func()) (stuck []RunID) {
@@ -219,7 +233,7 @@ func (w *Worker) untilDeclared(ctx context.Context) bool {
 		if err == nil {
 			return true
 		}
-		w.warn(ctx, "worker.registration_failed", "the store does not take the worker's declaration, will be retried", err)
+		w.warn(ctx, "worker.registration_failed", "the store does not accept the worker's declaration, will be retried", err)
 		if !w.sleep(ctx, w.jittered(pause)) {
 			return false
 		}

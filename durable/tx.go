@@ -11,9 +11,9 @@ import (
 // errUncommitted is why an attempt failed whose completion is not there.
 var errUncommitted = errors.New("completed in a transaction that was not committed")
 
-// CompleteIn ends the run as succeeded, with the result set and the lines logged
-// so far, within a transaction of the handler's own: what else the transaction
-// does is then done exactly once. Make it the last statement, then commit, and return nil:
+// CompleteIn ends the run as succeeded, with the result set and the lines logged so far, in
+// your own transaction: everything else in that transaction then happens exactly once. Make
+// it the last statement, then commit, and return nil:
 //
 //	tx, err := pool.Begin(ctx)
 //	…
@@ -24,18 +24,16 @@ var errUncommitted = errors.New("completed in a transaction that was not committ
 //	}
 //	return tx.Commit(ctx)
 //
-// When the run is no longer this claim's CompleteIn returns lease.ErrLost, and
-// the transaction must be rolled back. From the first call on the worker does
-// not end the run as succeeded by itself, it only reads: when the commit has
-// landed the run has succeeded, whatever the handler returned, and a commit
-// whose answer was lost is resolved in the same way. When it has not landed, an
-// error of the handler counts as usual, and nil is a failed attempt, "completed
-// in a transaction that was not committed". As long as the transaction is open
-// the worker waits with that, under living heartbeats.
+// If the run no longer belongs to this claim, CompleteIn returns lease.ErrLost, and you must
+// roll the transaction back. From the first call on, the worker does not end the run as
+// succeeded by itself, but only reads what is stored: if the commit took effect, the run has
+// succeeded, whatever the handler returned, and a commit whose reply was lost is resolved in
+// the same way. If it did not take effect, an error of the handler counts as usual, and nil
+// is a failed attempt, "completed in a transaction that was not committed". As long as the
+// transaction is open, the worker waits while its heartbeats continue.
 //
-// A result that is set after the call whose commit lands is not stored, and the
-// worker logs a warning; lines that are logged after it are in the worker's log
-// alone.
+// A result that you set after the call whose commit takes effect is not stored, and the
+// worker logs a warning; lines that you log after it appear only in the worker's log.
 func (r *Run[A]) CompleteIn(ctx context.Context, tx Tx) error {
 	if err := r.execution.over(); err != nil {
 		return err
@@ -43,11 +41,10 @@ func (r *Run[A]) CompleteIn(ctx context.Context, tx Tx) error {
 	return tx.Complete(ctx, r.holder(), r.execution.completing())
 }
 
-// Guard locks the run within a transaction of the handler's own until that
-// transaction ends: no other worker is given the run meanwhile, even when the
-// lease is lost. It returns lease.ErrLost when the run is not this claim's any
-// more. It is for handlers whose transactions may take long; without it CompleteIn
-// refuses a transaction that came too late, and its work was in vain.
+// Guard locks the run in your own transaction until that transaction ends: no other worker
+// gets the run meanwhile, even if the lease is lost. It returns lease.ErrLost if the run no
+// longer belongs to this claim. Use it where transactions may take long: without it,
+// CompleteIn refuses a transaction that comes too late, and its work is wasted.
 func (r *Run[A]) Guard(ctx context.Context, tx Tx) error {
 	if err := r.execution.over(); err != nil {
 		return err
@@ -55,12 +52,12 @@ func (r *Run[A]) Guard(ctx context.Context, tx Tx) error {
 	return tx.Guard(ctx, r.holder())
 }
 
-// Enqueue makes a Run an Enqueuer: it stores the runs, all or none, only while
-// this run is still the claim's, and returns lease.ErrLost when it is not. The
-// runs are enqueued immediately, whatever becomes of this attempt; to enqueue them
-// only together with its success use the transaction of CompleteIn. While such a
-// transaction is open and has locked the run, Enqueue fails with ErrConflict. Lost
-// answers are retried as by Client.Enqueue.
+// Enqueue makes a Run an Enqueuer: it stores the runs, all or none, only while this run still
+// belongs to the claim, and returns lease.ErrLost when it does not. The runs are enqueued
+// immediately, however this attempt ends; to enqueue them only together with its success use
+// the transaction of CompleteIn. While such a transaction is open and has locked the run,
+// Enqueue fails with ErrConflict. An attempt whose reply was lost is repeated, as by
+// Client.Enqueue.
 func (r *Run[A]) Enqueue(ctx context.Context, runs ...NewRun) ([]Receipt, error) {
 	if err := r.execution.over(); err != nil {
 		return nil, err
@@ -133,7 +130,7 @@ func (x *execution) logVerified(o store.Outcome, verdict store.Verdict) {
 		x.logger().Warn("the handler failed after CompleteIn: the stored outcome is kept, the commit or an earlier write of this failure", "event", "run.completed_despite_error",
 			"error", storable.Clip(o.Error, 1000))
 	case verdict == store.AlreadyApplied && x.hasLateResult():
-		x.logger().Warn("the result that was set after CompleteIn is not stored: set it before", "event", "run.result_ignored")
+		x.logger().Warn("the result set after CompleteIn is not stored: set it earlier", "event", "run.result_ignored")
 	case verdict == store.AlreadyApplied && x.w.debug():
 		x.logger().Debug("run ended", "event", "run.ended", "outcome", store.Success.String(), "in", "the handler's transaction")
 	}

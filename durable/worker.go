@@ -108,9 +108,9 @@ func (w *Worker) refuseLate(what string) bool {
 	return true
 }
 
-// StopNow cancels the contexts of running handlers immediately and hands their
-// runs back: it ends the time that a drain gives them. Called before the drain
-// has begun, it applies to the drain to come.
+// StopNow cancels the contexts of running handlers immediately and hands their runs back: it
+// ends the time that a drain gives them. If you call it before the drain has begun, it
+// applies to the next drain.
 func (w *Worker) StopNow() {
 	select {
 	case w.hurry <- struct{}{}:

@@ -12,7 +12,7 @@ import (
 
 // helpVerb is the verb help; parse replaces it by --help.
 type helpVerb struct {
-	Command []string `arg:"" optional:"" help:"The command to explain."`
+	Command []string `arg:"" optional:"" help:"Command to explain."`
 }
 
 // completionVerb prints what makes a shell complete the program's commands.

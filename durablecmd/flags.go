@@ -98,7 +98,7 @@ func (m *metaEdit) Decode(ctx *kong.DecodeContext) error {
 
 // watchFlag is for verbs that print a state.
 type watchFlag struct {
-	Watch time.Duration `placeholder:"DURATION" help:"Print again after this time, such as 2s, until a signal."`
+	Watch time.Duration `placeholder:"DURATION" help:"Print again each time this interval has passed, such as 2s, until a signal."`
 }
 
 // shortestWatch keeps a typo from asking the database without a pause.

@@ -13,7 +13,7 @@ import (
 // grammar is the command line.
 type grammar struct {
 	Version kong.VersionFlag `help:"Print the version and exit."`
-	Wide    bool             `help:"Do not fit tables to the terminal."`
+	Wide    bool             `help:"Print tables in full, even if they are wider than the terminal."`
 
 	Work        workVerb        `cmd:"" default:"1" help:"Run the worker until SIGTERM or SIGINT (default command)."`
 	Demo        demoVerb        `cmd:"" help:"Run sample work on an embedded database in a temporary folder. Exits on its own."`
@@ -21,7 +21,7 @@ type grammar struct {
 	Enqueue     enqueueVerb     `cmd:"" help:"Enqueue a run of a job, and print its id."`
 	Runs        runsVerb        `cmd:"" help:"List, show, explain, wait for, cancel, retry, acknowledge, delete and rerun runs."`
 	Problems    problemsVerb    `cmd:"" help:"List dead runs in groups; retry, acknowledge or delete a group."`
-	Stats       statsVerb       `cmd:"" help:"Show what was done, by the minute or in longer steps."`
+	Stats       statsVerb       `cmd:"" help:"Show what workers did, by the minute or in longer steps."`
 	Queues      queuesVerb      `cmd:"" help:"List, pause and resume queues."`
 	Jobs        jobsVerb        `cmd:"" help:"List jobs, with their runs and who serves them."`
 	Workers     workersVerb     `cmd:"" help:"List workers: who is alive, and what they serve."`

@@ -9,7 +9,7 @@ import (
 // keyFlags are the flags that give a run a key.
 type keyFlags struct {
 	Unique    *string        `xor:"key" placeholder:"KEY" help:"If an unfinished run of the job has this key, store nothing and print that run's id."`
-	UniqueFor *time.Duration `help:"With --unique: also for this long after the enqueue."`
+	UniqueFor *time.Duration `help:"With --unique: hold the key for at least this long after the enqueue."`
 	Replace   *string        `xor:"key" placeholder:"KEY" help:"If a pending run of the job has this key, replace its args instead."`
 	Debounce  *string        `xor:"key" placeholder:"KEY" help:"Like --replace, and the run is due --quiet after the last enqueue."`
 	Quiet     *time.Duration `help:"With --debounce: quiet period before the run is due."`

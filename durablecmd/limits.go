@@ -19,14 +19,14 @@ import (
 type limitsVerb struct {
 	List    limitsListVerb    `cmd:"" help:"List limits by name, with what is in use and how many runs wait."`
 	Show    limitsShowVerb    `cmd:"" help:"Show one key of a limit: who holds its places, and who waits in which order."`
-	Set     limitsSetVerb     `cmd:"" help:"Make a limit, or change what it says. Runs that are executing continue."`
+	Set     limitsSetVerb     `cmd:"" help:"Create a limit, or change its values. Runs that are executing continue."`
 	Drain   limitsDrainVerb   `cmd:"" help:"Admit no more runs under a limit. Runs that are executing continue."`
-	Resume  limitsResumeVerb  `cmd:"" help:"Let a limit apply again that was drained or turned off."`
+	Resume  limitsResumeVerb  `cmd:"" help:"Let a limit that was drained or turned off apply again."`
 	Off     limitsOffVerb     `cmd:"" help:"Let all runs of a limit execute, as if it were not there."`
 	Delete  limitsDeleteVerb  `cmd:"" help:"Delete a limit that nothing holds and no run waits for."`
 	Lift    limitsLiftVerb    `cmd:"" help:"End the penalty of a key: its runs may start again."`
-	Release limitsReleaseVerb `cmd:"" help:"Take the places of one owner away. What it executes continues: more may run than the limit says."`
-	Check   limitsCheckVerb   `cmd:"" help:"Look for limits that are exceeded, and for runs that wait in vain. Exits 1 if there are any."`
+	Release limitsReleaseVerb `cmd:"" help:"Take an owner's places away. Its runs continue, so more may execute than the limit allows."`
+	Check   limitsCheckVerb   `cmd:"" help:"Find limits that are exceeded, and runs that wait in vain. Exits 1 if there are any."`
 }
 
 type (
@@ -39,7 +39,7 @@ type (
 	}
 	limitsShowVerb struct {
 		Name string `arg:"" help:"Name of the limit."`
-		Key  string `help:"Key. Default: the one of runs without a key."`
+		Key  string `help:"Key. Default: none, for runs without a key."`
 		JSON bool   `name:"json" help:"Print JSON."`
 	}
 	limitsSetVerb struct {
@@ -49,9 +49,9 @@ type (
 		Period     *time.Duration `help:"Period of a window or bucket, such as 1h."`
 		Burst      *int           `help:"Runs that a token bucket lets start together after a pause."`
 		Buckets    *int           `help:"Parts into which a window is divided."`
-		Least      *int           `help:"Share that each key of a dynamic window has at least."`
-		Most       *int           `help:"Share that each key of a dynamic window has at most."`
-		WhenFull   *word          `help:"What becomes of a due run without room: wait, retry, drop, fail or cancel-oldest."`
+		Least      *int           `help:"Smallest share of a key of a dynamic window."`
+		Most       *int           `help:"Largest share of a key of a dynamic window."`
+		WhenFull   *word          `help:"What happens to a due run when there is no room: wait, retry, drop, fail or cancel-oldest."`
 		RetryAfter *time.Duration `help:"With --when-full retry: time after which the run is due again."`
 		JSON       bool           `name:"json" help:"Print JSON."`
 	}
@@ -208,7 +208,7 @@ func (v *limitsSetVerb) onto(limit *store.Limit) error {
 			return usage("--kind: %w", err)
 		}
 	} else if limit.Kind == 0 {
-		return usage("there is no limit %q: give its --kind to make it", v.Name)
+		return usage("there is no limit %q: add --kind to create it", v.Name)
 	}
 	if v.WhenFull != nil {
 		if err := limit.WhenFull.UnmarshalText([]byte(*v.WhenFull)); err != nil {

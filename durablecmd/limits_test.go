@@ -148,7 +148,7 @@ func changeLimits(t *testing.T, env []string, do func(code int, args ...string) 
 	do(0, "limits", "set", "api", "--when-full", "wait")
 	require.Regexp(t, `(?m)^api +token-bucket +50 in 1s, 10 together +active, edited`, do(0, "limits", "list"))
 
-	require.Contains(t, do(2, "limits", "set", "mine", "--max", "3"), `there is no limit "mine": give its --kind to make it`)
+	require.Contains(t, do(2, "limits", "set", "mine", "--max", "3"), `there is no limit "mine": add --kind to create it`)
 	require.Equal(t, "mine: set\n", do(0, "limits", "set", "mine", "--kind", "dynamic-window", "--max", "20", "--period", "1h", "--buckets", "60", "--least", "2", "--most", "20"))
 	require.Regexp(t, `(?m)^mine +dynamic-window +20 in 1h0m0s, 2 to 20 a key +active, edited`, do(0, "limits", "list"))
 	require.Equal(t, "mine: deleted\n", do(0, "limits", "delete", "mine"))

@@ -24,7 +24,7 @@ type (
 	problemsListVerb struct {
 		Job          []string `placeholder:"NAME" help:"Only runs of these jobs."`
 		Queue        []string `placeholder:"NAME" help:"Only runs on these queues."`
-		Acknowledged bool     `help:"List those that were acknowledged instead."`
+		Acknowledged bool     `help:"List the acknowledged ones instead."`
 		JSON         bool     `name:"json" help:"Print JSON."`
 	}
 	groupFlags struct {

@@ -40,8 +40,8 @@ type (
 	queuesSetVerb struct {
 		Name string `arg:"" help:"Name of the queue."`
 
-		MaxConcurrent   *int `placeholder:"N" xor:"max" required:"" help:"Let at most so many runs of the queue execute concurrently, over all workers, also of those that are pending already. 0: any number."`
-		NoMaxConcurrent bool `name:"no-max-concurrent" xor:"max" required:"" help:"Let any number of them execute: --max-concurrent 0."`
+		MaxConcurrent   *int `placeholder:"N" xor:"max" required:"" help:"Maximum number of runs of the queue that execute concurrently, over all workers, including runs that are already pending. 0: unlimited."`
+		NoMaxConcurrent bool `name:"no-max-concurrent" xor:"max" required:"" help:"Remove the cap, like --max-concurrent 0."`
 
 		Force bool `help:"Set it even if no run was ever enqueued on the queue and no declared job has it."`
 		JSON  bool `name:"json" help:"Print JSON."`

@@ -15,7 +15,7 @@ import (
 type runsVerb struct {
 	List        runsListVerb        `cmd:"" help:"List runs, newest first."`
 	Show        runsShowVerb        `cmd:"" help:"Show a run with its attempts."`
-	Explain     runsExplainVerb     `cmd:"" help:"Say why a run waits and when it may start, how it executes, why it ended, or why it is not there."`
+	Explain     runsExplainVerb     `cmd:"" help:"Explain why a run waits and when it may start, how it is executing, why it ended, or why it does not exist."`
 	Logs        runsLogsVerb        `cmd:"" help:"Print the lines that a run's handler has logged."`
 	Wait        runsWaitVerb        `cmd:"" help:"Wait until a run has ended. Exits 0 if it succeeded, 3 if it is dead or cancelled, 4 after --timeout."`
 	Count       runsCountVerb       `cmd:"" help:"Count runs by state. Large counts may be lower bounds (10000+) or estimates (about)."`
@@ -42,7 +42,7 @@ type (
 	}
 	runsLogsVerb struct {
 		ID   string `arg:"" help:"Id of the run, or its first 8 or more characters."`
-		Tail int    `placeholder:"N" help:"Print the last lines only, so many."`
+		Tail int    `placeholder:"N" help:"Print only this many of the last lines."`
 	}
 )
 
@@ -124,7 +124,7 @@ type filterFlags struct {
 	Tag        word     `placeholder:"TAG" help:"Only runs with this tag."`
 	Key        word     `placeholder:"KEY" help:"Only runs enqueued with this unique key."`
 	Schedule   word     `placeholder:"NAME" help:"Only runs of this schedule."`
-	Worker     word     `placeholder:"NAME" help:"Only runs that this worker has, or had last."`
+	Worker     word     `placeholder:"NAME" help:"Only runs that this worker is executing, or executed last."`
 	Error      word     `placeholder:"TEXT" help:"Only runs whose error contains this text."`
 	Args       word     `placeholder:"TEXT" help:"Only runs whose args, as they are stored, contain this text."`
 	Meta       metaFlag `sep:"none" placeholder:"NAME=VALUE" help:"Only runs with this metadata. Repeatable."`

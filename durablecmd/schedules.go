@@ -12,7 +12,7 @@ import (
 type schedulesVerb struct {
 	List    schedulesListVerb    `cmd:"" help:"List schedules by name, paused ones too."`
 	Show    schedulesShowVerb    `cmd:"" help:"Show a schedule."`
-	Preview schedulesPreviewVerb `cmd:"" help:"Show the last occurrences and what became of them, and the next ones."`
+	Preview schedulesPreviewVerb `cmd:"" help:"Show the last occurrences and what happened to them, and the next ones."`
 	Create  schedulesCreateVerb  `cmd:"" help:"Create a schedule for a job."`
 	Set     schedulesSetVerb     `cmd:"" help:"Change a schedule. Flags that you omit leave their part unchanged. The change lasts until the declaration in the code changes."`
 	Pause   schedulesPauseVerb   `cmd:"" help:"Pause a schedule."`
@@ -51,7 +51,7 @@ type (
 	}
 	schedulesRunNowVerb struct {
 		Name  string `arg:"" help:"Name of the schedule."`
-		Force bool   `help:"Even while a run of the schedule has not ended."`
+		Force bool   `help:"Create it even while a run of the schedule has not ended."`
 		JSON  bool   `name:"json" help:"Print JSON."`
 	}
 )

@@ -44,7 +44,7 @@ type (
 		Name   string `arg:"" help:"Name of the schedule."`
 		Job    string `arg:"" help:"Name of the job, as a worker has declared it."`
 		Paused bool   `help:"Create it paused."`
-		Force  bool   `help:"Even if no worker has declared the job."`
+		Force  bool   `help:"Create it even if no worker has declared the job."`
 		JSON   bool   `name:"json" help:"Print JSON."`
 		scheduleFlags
 	}

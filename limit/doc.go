@@ -8,13 +8,12 @@
 //		return err
 //	}
 //
-// Of a limit that bounds starts, [Limiter.Take] and [Limiter.Wait] take some, and
-// [Limiter.Charge] records some that have happened already. Of a Mutex or Semaphore,
-// [Limiter.Do] executes a function while it has a place; [Limiter.Acquire] and
-// [Limiter.TryAcquire] hand the place out as a [Permit]. [Limiter.Penalize] slows a
-// key down.
+// For a limit that bounds starts, [Limiter.Take] and [Limiter.Wait] take starts, and
+// [Limiter.Charge] records starts that have already happened. For a Mutex or Semaphore,
+// [Limiter.Do] runs a function while it has a place; [Limiter.Acquire] and
+// [Limiter.TryAcquire] return the place as a [Permit]. [Limiter.Penalize] slows a key down.
 //
-// Runs and Limiters share what a key has, on the store's clock. No order is promised
-// between them: a Limiter does not stand in the line of the runs that wait, and takes
-// what is free when it asks. Use runs where the order counts.
+// Runs and Limiters share a key's places and starts, on the store's clock. No order is
+// promised between them: a Limiter does not queue with the runs that wait, and takes what is
+// free when it asks. Use runs where the order matters.
 package limit

@@ -1,4 +1,4 @@
-// Package lock has named locks across processes: mutual exclusion, or at most n
+// Package lock provides named locks across processes: mutual exclusion, or at most n holders
 // at a time, with a fence that rises with each grant.
 //
 // A [Locker] acquires, waits and releases; [Guard] runs a function while it holds

@@ -28,7 +28,7 @@ type Facts struct {
 	Lanes []LaneFacts
 	// More says that there are lanes besides those.
 	More  bool
-	Gates []GateFacts // of a limited run: of each of its limits
+	Gates []GateFacts // of a run that waits: of each of its limits, the cap of its queue among them
 	Held  *HeldRow    // another transaction has the run in hand; only PostgreSQL can tell
 
 	Lease  *LeaseFacts // of a running run; nil: its claim has none

@@ -9,9 +9,9 @@
 -- The turns of a gate that another admission has go back, a moment later: that admission
 -- may have counted before what they announce was committed. One turn answers for all that
 -- are due of its line and gate, so some of the others go with it: each enqueue leaves one.
--- Index: turns_order for each line, gates_pkey, turns_gate. Locks: the turns and the gates, with SKIP
--- LOCKED. An insert waits, in the order of the gates, for an admission that makes the same
--- gate, which waits for nothing.
+-- Index: turns_order for each line, gates_pkey, turns_gate. Locks: the turns and the gates,
+-- with SKIP LOCKED. An insert waits, in the order of the gates, for an admission that makes
+-- the same gate, which waits for nothing.
 -- Idempotent: a rollback leaves the turns where they were.
 WITH taken AS MATERIALIZED (
     DELETE FROM durable.turns

@@ -33,6 +33,12 @@ func TestChild(t *testing.T) {
 			return nil
 		}), func(c *durable.WorkerConfig) { c.Logger = slog.New(slog.NewTextHandler(t.Output(), nil)) })
 		enqueue(t, kit)
+		if part == "elsewhere" {
+			kit.RunDue()
+			enqueue(t, kit, durable.OnQueue("images"))
+			kit.RunDue()
+			t.Fatal("nothing was executed")
+		}
 		if part == "bounds" {
 			kit.Worker(func(w *durable.Worker) {
 				handles(func(_ context.Context, run *durable.Run[mailArgs]) error { run.Log().Info("a line"); return nil })(w)
@@ -49,7 +55,7 @@ func TestChild(t *testing.T) {
 }
 
 func TestRunFails(t *testing.T) {
-	play := func(t *testing.T, part string) string {
+	played := func(t *testing.T, part string) (string, *os.ProcessState) {
 		t.Helper()
 		command := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestChild$", "-test.v") //nolint:gosec // this very program
 		command.Env = append(os.Environ(), child+"="+part)
@@ -57,7 +63,12 @@ func TestRunFails(t *testing.T) {
 		var exit *exec.ExitError
 		require.ErrorAs(t, err, &exit, string(said))
 		require.NotContains(t, string(said), "panic:")
-		return string(said)
+		return string(said), command.ProcessState
+	}
+	play := func(t *testing.T, part string) string {
+		t.Helper()
+		said, _ := played(t, part)
+		return said
 	}
 	t.Run("a handler that never returns fails the test with its stack", func(t *testing.T) {
 		t.Parallel()
@@ -67,13 +78,25 @@ func TestRunFails(t *testing.T) {
 		require.Contains(t, said, "goroutines that began in the test have not ended with it")
 		require.Contains(t, said, "--- FAIL: TestChild")
 	})
-	t.Run("a test beyond the bounds stops there, and says so in few lines", func(t *testing.T) {
+	t.Run("a test beyond the bounds stops there within a second of CPU, and says so in few lines", func(t *testing.T) {
 		t.Parallel()
-		said := play(t, "bounds")
+		said, ended := played(t, "bounds")
 		require.Contains(t, said, "runs are still due or running after")
 		require.Contains(t, said, "Kit.Limits allows")
 		require.NotContains(t, said, "it goes on")
 		require.Less(t, strings.Count(said, "\n"), 50, said)
+		// It takes 0.3 s of CPU on a quiet machine; the race detector makes it several times as much.
+		most := time.Second
+		if raced {
+			most *= 12
+		}
+		require.Less(t, ended.UserTime()+ended.SystemTime(), most)
+	})
+	t.Run("a test in which nothing was executed, although runs are due, says why", func(t *testing.T) {
+		t.Parallel()
+		said := play(t, "elsewhere")
+		require.Equal(t, 1, strings.Count(said, "no worker of the kit serves"), said)
+		require.Contains(t, said, `job "mail" on queue "images"`)
 	})
 	t.Run("the workers of a test that gives up are stopped, before its cleanup", func(t *testing.T) {
 		t.Parallel()

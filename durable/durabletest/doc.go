@@ -12,9 +12,8 @@
 //		})
 //	}
 //
-// Kit lets time pass and runs come to their end; a Worker can be cut off from its
-// store, frozen, killed and stopped; RequireEnqueued and its like inspect any
-// store; Perform executes one handler. The testing page of the documentation has
-// an example of each. Authors of stores find the suite that a store has to pass in
-// package store/storetest.
+// Kit advances time and lets runs end; you can cut a Worker off from its store, freeze, kill
+// and stop it; RequireEnqueued and similar functions inspect any store; Perform executes one
+// handler. The testing page of the documentation has an example of each. Authors of stores
+// find the suite that a store has to pass in package store/storetest.
 package durabletest

@@ -22,7 +22,7 @@ func (k *Kit) RunDue() Tally {
 	k.t.Helper()
 	k.begin("RunDue")
 	k.finish("due")
-	return k.end(time.Now())
+	return k.explained(k.end(time.Now()))
 }
 
 // RunAll lets time pass until every run that a worker of the kit can execute
@@ -39,7 +39,7 @@ func (k *Kit) RunAll() Tally {
 		case next >= 0:
 			k.wait(next)
 		case !k.orphans():
-			return k.end(time.Now())
+			return k.explained(k.end(time.Now()))
 		case !k.wait(k.Limits.Time):
 			k.tooMuch("waiting")
 		}
@@ -115,6 +115,31 @@ func (k *Kit) end(at time.Time) Tally {
 	defer k.mu.Unlock()
 	tally := k.tally
 	k.tally = Tally{}
+	return tally
+}
+
+// explained notes for a test that may fail why nothing was executed: runs are due that
+// no worker serves.
+func (k *Kit) explained(tally Tally) Tally {
+	k.t.Helper()
+	if tally != (Tally{}) {
+		return tally
+	}
+	page, err := k.Store.Runs(context.Background(), durable.Filter{States: []durable.State{durable.Pending}, Limit: listed})
+	if err != nil {
+		k.t.Fatalf("runs: %v", err)
+	}
+	said := map[string]bool{}
+	for i := range page.Runs {
+		r := &page.Runs[i]
+		lane := fmt.Sprintf("job %q on queue %q", r.Job, r.Queue)
+		if r.DueAt.After(time.Now()) || said[lane] || slices.ContainsFunc(k.workers, func(w *Worker) bool { return w.live() && w.has(r) }) {
+			continue
+		}
+		said[lane] = true
+		k.t.Logf("a run is due that no worker of the kit serves: %s. A worker serves the queue %q, unless its WorkerConfig.Queues says otherwise",
+			lane, durable.DefaultQueue)
+	}
 	return tally
 }
 

@@ -76,7 +76,8 @@ type Kit struct {
 
 // Limits bound one call of RunDue, RunAll or Advance.
 type Limits struct {
-	// Executions is the most that may begin. Default 10,000, about a second of real time.
+	// Executions is the most that may begin. Default 5,000, less than half a second of
+	// real time on a quiet machine.
 	Executions int
 	// Time is how long RunDue and RunAll wait, in virtual time, for something to
 	// be claimed or settled while runs are due or running. Default 7 days.
@@ -98,7 +99,7 @@ func newKit(t testing.TB) *Kit {
 	store := memory.New(memory.Config{})
 	return &Kit{
 		Store: store, Client: durable.NewClient(store),
-		Limits: Limits{Executions: 10_000, Time: 7 * 24 * time.Hour},
+		Limits: Limits{Executions: 5_000, Time: 7 * 24 * time.Hour},
 		t:      t, log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 		changed: make(chan struct{}, 1), at: time.Now(), left: time.Now(),
 	}

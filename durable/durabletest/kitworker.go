@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing/synctest"
@@ -203,6 +204,13 @@ func (w *Worker) live() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.link == connected
+}
+
+// has reports whether the worker serves a run.
+func (w *Worker) has(r *durable.Record) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Contains(w.serves.Jobs, r.Job) && slices.Contains(w.serves.Queues, r.Queue)
 }
 
 // unsettled is how many runs the worker has claimed and not settled.

@@ -120,7 +120,7 @@ func accept(run *durable.Run[HTTPArgs], response *http.Response) error {
 	answer, err := io.ReadAll(io.LimitReader(response.Body, maxResult+1))
 	switch {
 	case err != nil:
-		run.Log().Warn("the answer broke off, and is not kept as the result", "event", "http.answer_broken", "error", err)
+		run.Log().Warn("the response ended early and is not kept as the result", "event", "http.answer_broken", "error", err)
 	case len(answer) > maxResult:
 		run.Log().Warn("the answer is too long to be kept as the result", "event", "http.answer_too_long", "most", maxResult)
 	case json.Valid(answer):

@@ -25,6 +25,6 @@ func starved(err error) bool {
 // back together.
 func notBegun[A any](run *durable.Run[A], err error) error {
 	after := 5*time.Second + rand.N(10*time.Second) //nolint:gosec // spreads load
-	run.Log().Warn("the machine has nothing left to begin this with; no attempt is spent", "event", "machine.starved", "error", err, "again_in", after.Round(time.Millisecond).String())
+	run.Log().Warn("the machine has no resources left to start the command; no attempt is spent", "event", "machine.starved", "error", err, "again_in", after.Round(time.Millisecond).String())
 	return durable.Snooze(after)
 }

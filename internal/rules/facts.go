@@ -38,6 +38,17 @@ func PauseOf(newest []store.Change) *store.QueuePause {
 	return &store.QueuePause{}
 }
 
+// UnderCap adds the cap of its queue to the limits of a pending run, which has it from the
+// moment a claim or an admission meets the run. Known is the cap, nil if there is none.
+func UnderCap(uses []store.LimitUse, queue string, known *store.Limit) []store.LimitUse {
+	name := store.QueueCap(queue)
+	if known == nil || known.State != store.LimitActive && known.State != store.LimitDraining ||
+		slices.ContainsFunc(uses, func(use store.LimitUse) bool { return use.Limit == name }) {
+		return uses
+	}
+	return append(slices.Clip(uses), store.LimitUse{Limit: name})
+}
+
 // LatestWorkers are the workers that reported last, ordered as they are listed.
 func LatestWorkers(all []store.WorkerInfo, most int) []store.WorkerInfo {
 	if len(all) > most {

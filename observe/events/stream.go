@@ -303,7 +303,7 @@ func (s *Stream) drop(n int, err error) {
 	}
 	s.mu.Unlock()
 	if !quiet {
-		s.config.Logger.Warn("events are dropped: the sink does not take them", "event", "events.dropped", "dropped", dropped, "error", err)
+		s.config.Logger.Warn("events dropped: the sink does not accept them", "event", "events.dropped", "dropped", dropped, "error", err)
 	}
 }
 

@@ -37,10 +37,11 @@ func (s *Store) Facts(ctx context.Context, id store.RunID) (store.Facts, error) 
 	if s.queues[record.Queue] {
 		facts.Paused = rules.PauseOf(s.changesOf(store.ChangeFilter{Kind: rules.KindQueue, Subject: record.Queue}, 1))
 	}
-	switch {
-	case r.state == store.Pending && len(r.uses) > 0:
+	if r.state == store.Pending {
 		facts.Gates = s.gatesOf(r, now)
-	case r.state == store.Pending && !r.dueAt.After(now):
+	}
+	switch {
+	case r.state == store.Pending && len(r.uses) == 0 && !r.dueAt.After(now):
 		facts.Lanes, facts.More = s.lanesBefore(r, now)
 	case r.state == store.Running:
 		facts.Lease, facts.Cancel = s.leaseOf(r), r.cancel
@@ -73,7 +74,11 @@ func (s *Store) leaseOf(r *run) *store.LeaseFacts {
 
 // gatesOf are the limits of a run with its keys.
 func (s *Store) gatesOf(r *run, now time.Time) (gates []store.GateFacts) {
-	for _, use := range r.limits {
+	uses := r.limits
+	if queueCap := s.capOf(r.laneID()); queueCap != nil {
+		uses = rules.UnderCap(uses, r.lane.name.queue, &queueCap.Limit)
+	}
+	for _, use := range uses {
 		known := s.limits.byName[store.LimitName(use.Limit)]
 		if known == nil {
 			continue

@@ -19,6 +19,7 @@ type schedule struct {
 	fault string    // why the rule could not be evaluated the last time
 
 	runs  []*run       // of the schedule, oldest first; the unfinished and the latest finished ones
+	open  []*run       // of runs, all that have not ended, and ones that have ended since they were last counted
 	skips []store.Skip // the latest, oldest first
 
 	pausedBy   string
@@ -55,18 +56,13 @@ func (one *schedule) asleep() bool { return one.over || one.Paused }
 
 // unfinished counts the runs that have not ended.
 func (one *schedule) unfinished() int {
-	n := 0
-	for _, r := range one.runs {
-		if !r.state.Terminal() {
-			n++
-		}
-	}
-	return n
+	one.open = slices.DeleteFunc(one.open, func(r *run) bool { return r.state.Terminal() })
+	return len(one.open)
 }
 
 // waits are the runs for which the schedule waits.
 func (one *schedule) waits() (waits []store.WaitingSchedule) {
-	for _, r := range one.runs {
+	for _, r := range one.open {
 		if one.Waiting > 0 && one.fault == "" && !r.state.Terminal() {
 			waits = append(waits, store.WaitingSchedule{Schedule: one.Name, Run: r.id, Pause: one.Waiting})
 		}
@@ -92,7 +88,7 @@ func (s *Store) ReevaluateNow(ctx context.Context, names ...string) error {
 
 // remember adds a run and forgets finished ones that are too many.
 func (one *schedule) remember(r *run) {
-	one.runs = append(one.runs, r)
+	one.runs, one.open = append(one.runs, r), append(one.open, r)
 	if many := len(one.runs) - 2*runsKept; many > 0 {
 		i := 0
 		one.runs = slices.DeleteFunc(one.runs, func(r *run) bool { i++; return i <= runsKept && r.state.Terminal() })

@@ -89,7 +89,8 @@ func (s *Store) forget(r *run) {
 	if !found {
 		return
 	}
-	one.runs = slices.DeleteFunc(one.runs, func(other *run) bool { return other == r })
+	same := func(other *run) bool { return other == r }
+	one.runs, one.open = slices.DeleteFunc(one.runs, same), slices.DeleteFunc(one.open, same)
 	if identity := (occurrence{r.schedule, r.generation, r.occurrence}); s.occurrences[identity] == r.id {
 		delete(s.occurrences, identity)
 	}

@@ -13,10 +13,11 @@ import (
 // who serve it.
 type turns map[store.LineID]*turnLine
 
-// turnLine is a line of turns, and the instants of each gate, rising.
+// turnLine is a line of turns. A row whose instant is not among those of its gate is
+// that of a turn which another one has answered for.
 type turnLine struct {
 	rows []turn
-	dues map[admit.GateID][]time.Time
+	dues map[admit.GateID][]time.Time // rising
 }
 
 // turn says that a gate may have room at an instant.
@@ -66,42 +67,61 @@ func (t turns) insert(line store.LineID, gate admit.GateID, due time.Time) {
 		t[line] = l
 	}
 	one := turn{due, gate}
-	i, found := slices.BinarySearchFunc(l.rows, one, orderTurns)
-	if found {
-		return
+	if i, found := slices.BinarySearchFunc(l.rows, one, orderTurns); !found {
+		l.rows = slices.Insert(l.rows, i, one)
 	}
-	l.rows = slices.Insert(l.rows, i, one)
 	dues := l.dues[gate]
-	at, _ := slices.BinarySearchFunc(dues, due, time.Time.Compare)
-	l.dues[gate] = slices.Insert(dues, at, due)
+	if at, found := slices.BinarySearchFunc(dues, due, time.Time.Compare); !found {
+		l.dues[gate] = slices.Insert(dues, at, due)
+	}
 }
 
-// take takes the first turns of a line that are due.
-func (t turns) take(line store.LineID, most int, now time.Time) []turn {
+// take takes the first turns of a line that are due. One answers for all of its gate
+// that are due.
+func (t turns) take(line store.LineID, most int, now time.Time) (taken []turn) {
 	l := t[line]
-	if l == nil {
-		return nil
-	}
-	n := 0
-	for n < len(l.rows) && n < most && !l.rows[n].dueAt.After(now) {
-		gate := l.rows[n].gate
-		if l.dues[gate] = l.dues[gate][1:]; len(l.dues[gate]) == 0 {
-			delete(l.dues, gate)
+	for l != nil && len(taken) < most {
+		first, waiting := l.first()
+		if !waiting || first.dueAt.After(now) {
+			break
 		}
-		n++
+		taken = append(taken, first)
+		l.answer(first.gate, now)
 	}
-	taken := l.rows[:n:n]
-	l.rows = l.rows[n:]
 	return taken
+}
+
+// answer removes the turns of a gate that are due. Their rows are removed by first.
+func (l *turnLine) answer(gate admit.GateID, now time.Time) {
+	dues := l.dues[gate]
+	later := slices.IndexFunc(dues, func(due time.Time) bool { return due.After(now) })
+	if later < 0 {
+		delete(l.dues, gate)
+		return
+	}
+	l.dues[gate] = dues[later:]
+}
+
+// first is the first turn of the line. Rows before it whose turns are gone are removed.
+func (l *turnLine) first() (turn, bool) {
+	for len(l.rows) > 0 {
+		row := l.rows[0]
+		if dues := l.dues[row.gate]; len(dues) > 0 && dues[0].Equal(row.dueAt) {
+			return row, true
+		}
+		l.rows = l.rows[1:]
+	}
+	return turn{}, false
 }
 
 // next is when the first turn of a line is due.
 func (t turns) next(line store.LineID) (time.Time, bool) {
 	l := t[line]
-	if l == nil || len(l.rows) == 0 {
+	if l == nil {
 		return time.Time{}, false
 	}
-	return l.rows[0].dueAt, true
+	first, waiting := l.first()
+	return first.dueAt, waiting
 }
 
 // soonest is when the first turn of a gate is due in any line.

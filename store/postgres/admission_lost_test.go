@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -34,16 +35,46 @@ func (l *limited) during(tx pgx.Tx, do func(ctx context.Context) error) (ended f
 	}
 }
 
-// atCommit has transactions that delete rows of a table wait, once they have done everything
-// but commit, for who has the advisory lock of the schema.
-func (l *limited) atCommit(table string) {
+// stall has the first transaction that a trigger names wait for who has the advisory lock of
+// the schema, however long: at its commit, where the trigger is deferred, else at the end
+// of the statement.
+func (l *limited) stall(trigger string) {
 	l.t.Helper()
 	for _, statement := range []string{
-		"create function wait_to_commit() returns trigger language plpgsql as $$ begin perform pg_advisory_xact_lock(hashtext('" + l.schema + "')); return null; end $$",
-		"create constraint trigger wait_to_commit after delete on " + table + " deferrable initially deferred for each row execute function wait_to_commit()",
+		"create sequence stalls",
+		fmt.Sprintf(`create function stall() returns trigger language plpgsql set lock_timeout = 0 as $$ begin
+			if nextval('%[1]s.stalls') = 1 then perform pg_advisory_xact_lock(hashtext('%[1]s')); end if; return null; end $$`, l.schema),
+		"create constraint trigger stall after " + trigger + " for each row execute function stall()",
 	} {
 		_, err := l.conn().Exec(l.t.Context(), statement)
 		require.NoError(l.t, err)
+	}
+}
+
+// stalled begins what stalls, and returns what lets it go on and waits for its end.
+func (l *limited) stalled(do func(ctx context.Context) error) (goOn func()) {
+	l.t.Helper()
+	holder := l.begin("select pg_advisory_xact_lock(hashtext($1))", l.schema)
+	ended := l.during(holder, do)
+	return func() {
+		l.t.Helper()
+		require.NoError(l.t, holder.Rollback(l.t.Context()))
+		ended()
+	}
+}
+
+// claiming begins an admission that stalls.
+func (l *limited) claiming(r *store.ClaimRequest) (goOn func() []store.ClaimedRun) {
+	l.t.Helper()
+	var runs []store.ClaimedRun
+	end := l.stalled(func(ctx context.Context) (err error) {
+		runs, err = l.Claim(ctx, *r)
+		return err
+	})
+	return func() []store.ClaimedRun {
+		l.t.Helper()
+		end()
+		return runs
 	}
 }
 
@@ -65,9 +96,8 @@ func TestATurnIsNotLost(t *testing.T) {
 	l.enqueue(limitedRun(use("doc", "a")))
 	first, runs := l.admit(1)
 	require.Len(t, runs, 1)
-	l.atCommit("permits")
-	holder := l.begin("select pg_advisory_xact_lock(hashtext($1))", l.schema)
-	settled := l.during(holder, func(ctx context.Context) error {
+	l.stall("delete on permits deferrable initially deferred")
+	settled := l.stalled(func(ctx context.Context) error {
 		s := settlement(first, runs, store.Outcome{Kind: store.Success})
 		s.Limited, s.Claimed = true, len(runs)
 		_, err := l.Settle(ctx, []store.Settlement{s})
@@ -77,10 +107,94 @@ func TestATurnIsNotLost(t *testing.T) {
 	_, none := l.admit(1)
 	require.Empty(t, none, "the permit counts until the settlement is committed")
 	require.Zero(t, l.count("select count(*) from turns"), "the run's turn was taken")
-	require.NoError(t, holder.Rollback(t.Context()))
 	settled()
 	_, runs = l.admit(1)
 	require.Equal(t, ids, idsOf(runs))
+}
+
+// TestTheTurnOfAReclaimIsNotLost is the same for a reclaim: of a run that its handler has
+// completed in a transaction of its own, so that nothing is put back in line with a turn.
+func TestTheTurnOfAReclaimIsNotLost(t *testing.T) {
+	t.Parallel()
+	l := openLimited(t, semaphore("doc", 1))
+	l.enqueue(limitedRun(use("doc", "a")))
+	first, runs := l.admit(1)
+	require.Len(t, runs, 1)
+	tx, err := connect(t, plainURL(t, l.opened)).Begin(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, l.WithTx(tx).Complete(t.Context(), store.Holder{Run: runs[0].ID, Claim: first.Claim}, store.Completion{}))
+	require.NoError(t, tx.Commit(t.Context()))
+	require.Equal(t, 1, l.count("select sum(k) from permits"), "the settlement that follows would free it")
+	l.shift(t, 2*time.Minute)
+	l.stall("delete on permits deferrable initially deferred")
+	reclaimed := l.stalled(func(ctx context.Context) error {
+		_, err := l.Reclaim(ctx, store.ReclaimRequest{Limit: 10, MaxCrashes: 5})
+		return err
+	})
+	ids := l.enqueue(limitedRun(use("doc", "a")))
+	_, none := l.admit(1)
+	require.Empty(t, none, "the permit counts until the reclaim is committed")
+	require.Zero(t, l.count("select count(*) from turns"), "the run's turn was taken")
+	reclaimed()
+	_, runs = l.admit(1)
+	require.Equal(t, ids, idsOf(runs))
+	l.sound("at the end")
+}
+
+// TestAnEnqueueBesideAnAdmissionIsAnnounced has a run be enqueued while an admission of its
+// key is open: after it took turns, one for all that were due, and after it read who waits.
+func TestAnEnqueueBesideAnAdmissionIsAnnounced(t *testing.T) {
+	t.Parallel()
+	for name, trigger := range map[string]string{"turns are taken": "delete on turns", "lines are read": "delete on waiting"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := openLimited(t, semaphore("doc", 2))
+			ids := l.enqueue(limitedRun(use("doc", "a")))
+			l.stall(trigger)
+			r := l.admission(5)
+			committed := l.claiming(&r)
+			late := l.enqueue(limitedRun(use("doc", "a")))
+			require.Equal(t, ids, idsOf(committed()))
+			require.NotZero(t, l.count("select count(*) from turns where line < 1 << 30"), "its turn is there")
+			_, runs := l.admit(5)
+			require.Equal(t, late, idsOf(runs))
+		})
+	}
+}
+
+// TestATurnAnswersForNoOthers: the turns that go with one that is taken are those of gates
+// that the admission has, of the line that it read, and only once it is committed.
+func TestATurnAnswersForNoOthers(t *testing.T) {
+	t.Parallel()
+	l := openLimited(t, semaphore("doc", 1), semaphore("web", 1))
+	l.enqueue(limitedRun(use("doc", "a")))
+	_, held := l.admit(1)
+	require.Len(t, held, 1)
+	urgent := newRun(durable.Priority(2))
+	urgent.Limits = []store.LimitUse{use("doc", "a")}
+	both := limitedRun(use("doc", "a"), use("web", "b"))
+	for _, run := range []store.NewRun{urgent, both, limitedRun(use("doc", "a")), limitedRun(use("doc", "a"))} {
+		l.enqueue(run)
+	}
+	const turns = "select count(*) from turns"
+	require.Equal(t, 4, l.count(turns))
+	r := l.admission(1)
+	r.Admissions = r.Admissions[len(r.Admissions)-1:] // of the lower priority
+	claim := func() {
+		runs, err := l.Claim(t.Context(), r)
+		require.NoError(t, err)
+		require.Empty(t, runs)
+	}
+	busy := l.begin("select from gates for update")
+	claim()
+	require.Equal(t, 4, l.count(turns), "the gate is another admission's")
+	require.NoError(t, busy.Rollback(t.Context()))
+	making := l.begin("insert into gates (gate) values ($1)", l.gate("web", "b"))
+	claim()
+	require.Equal(t, 4, l.count(turns), "it is rolled back")
+	require.NoError(t, making.Rollback(t.Context()))
+	require.Eventually(t, func() bool { claim(); return l.count(turns) == 1 }, 10*time.Second, 2*time.Millisecond)
+	require.Equal(t, 1, l.count("select count(*) from turns where line = (select lane from waiting where run_id = $1)", urgent.ID))
 }
 
 // TestACandidateIsCancelledMeanwhile: an admission passes over a waiter that a transaction

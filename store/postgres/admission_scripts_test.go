@@ -1,12 +1,15 @@
 package postgres_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/internal/admit"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -99,4 +102,97 @@ func TestALimitIsLoweredWhileItsRunsAreAdmitted(t *testing.T) {
 	l.settle(first, runs[1:], store.Outcome{Kind: store.Success})
 	_, runs = l.admit(5)
 	require.Equal(t, ids[2:], idsOf(runs))
+}
+
+// TestAnAdmissionIsAlone has two admissions of one key, the second while the first has
+// decided and is not committed. A run of a higher priority is enqueued in between, so that
+// the two would not meet at the same waiter.
+func TestAnAdmissionIsAlone(t *testing.T) {
+	t.Parallel()
+	l := openLimited(t, semaphore("doc", 1))
+	l.enqueue(limitedRun(use("doc", "a")))
+	before, runs := l.admit(1)
+	l.settle(before, runs, store.Outcome{Kind: store.Success})
+	l.admit(1)
+	ids := l.enqueue(limitedRun(use("doc", "a")))
+	l.stall("insert on permits deferrable initially deferred")
+	r := l.admission(1)
+	committed := l.claiming(&r)
+	urgent := newRun(durable.Priority(2))
+	urgent.Limits = []store.LimitUse{use("doc", "a")}
+	l.enqueue(urgent)
+	_, second := l.admit(5)
+	first := committed()
+	require.Equal(t, ids, idsOf(first))
+	require.Empty(t, second, "the first has the gate")
+	require.Equal(t, 1, l.count("select sum(k) from permits"))
+	l.settle(r, first, store.Outcome{Kind: store.Success})
+	require.Eventually(t, func() bool {
+		_, runs = l.admit(5)
+		return len(runs) == 1 && runs[0].ID == urgent.ID
+	}, 10*time.Second, time.Millisecond)
+}
+
+// TestAZombieFreesNoPlaceOfOthers has a worker settle a claim of which a reclaim has taken
+// back one run, whose place is another's now, and left one that a user's transaction held.
+func TestAZombieFreesNoPlaceOfOthers(t *testing.T) {
+	t.Parallel()
+	l := openLimited(t, semaphore("doc", 2))
+	ids := l.enqueue(limitedRun(use("doc", "a")), limitedRun(use("doc", "a")))
+	zombie, runs := l.admit(5)
+	require.Equal(t, ids, idsOf(runs))
+	l.shift(t, 2*time.Minute)
+	user := l.begin("select from runs where id = $1 for update", ids[1])
+	result, err := l.Reclaim(t.Context(), store.ReclaimRequest{Limit: 10, MaxCrashes: 5})
+	require.NoError(t, err)
+	require.Len(t, result.Runs, 1)
+	require.Equal(t, ids[0], result.Runs[0].ID)
+	owner, again := l.admit(5)
+	require.Equal(t, ids[:1], idsOf(again))
+	require.NoError(t, user.Rollback(t.Context()))
+	require.Equal(t, store.Rejected, l.settle(zombie, runs, store.Outcome{Kind: store.Success})[0])
+	require.Equal(t, 1, l.count("select sum(k) from permits where owner = $1", uuid.UUID(owner.Claim)))
+	require.Equal(t, 1, l.count("select sum(k) from permits"), "its own is free")
+	require.Equal(t, []store.Verdict{store.Applied}, l.settle(owner, again, store.Outcome{Kind: store.Success}))
+	l.sound("at the end")
+}
+
+// TestAKeptPlaceLapses has an admission keep a place for the lane of another worker, which
+// does not come: it is passed over for a while, and keeps its place again afterwards.
+func TestAKeptPlaceLapses(t *testing.T) {
+	t.Parallel()
+	l := openLimited(t, semaphore("doc", 1))
+	urgent := newRun(durable.Priority(2))
+	urgent.Limits = []store.LimitUse{use("doc", "a")}
+	l.enqueue(urgent)
+	next := func() []store.RunID { return l.enqueue(limitedRun(use("doc", "a"))) }
+	ids := next()
+	other := store.LaneID(l.count("select lane from waiting where run_id = $1", urgent.ID)) //nolint:gosec // few lanes
+	admitOthers := func() (store.ClaimRequest, []store.ClaimedRun) {                        // by a worker that does not serve it
+		r := l.admission(5)
+		r.Lanes = slices.DeleteFunc(r.Lanes, func(lane store.LaneID) bool { return lane == other })
+		r.Admissions = slices.DeleteFunc(r.Admissions, func(a store.Admission) bool { return a.Line == other })
+		runs, err := l.Claim(t.Context(), r)
+		require.NoError(t, err)
+		return r, runs
+	}
+	pass := func(why string) {
+		r, runs := admitOthers()
+		require.Equal(t, ids, idsOf(runs), why)
+		l.settle(r, runs, store.Outcome{Kind: store.Success})
+		ids = next()
+	}
+	_, none := admitOthers()
+	require.Empty(t, none, "the place is kept")
+	l.shift(t, admit.KeepFor)
+	pass("its worker has not come")
+	l.shift(t, admit.SkipFor-time.Second)
+	pass("its lane is passed over")
+	l.shift(t, time.Second)
+	_, none = admitOthers()
+	require.Empty(t, none, "the place is kept again")
+	_, runs := l.admit(1)
+	require.Equal(t, []store.RunID{urgent.ID}, idsOf(runs), "its worker has come")
+	require.Zero(t, l.count("select count(*) from kept"))
+	l.sound("at the end")
 }

@@ -67,7 +67,7 @@ func (d *declaring) all(ctx context.Context, declaration *store.Declaration) err
 	if !refusesRows(err) {
 		return err
 	}
-	d.config.Logger.Warn("the database refuses a part of the declaration, going around it", "event", "declare.refused", "error", err)
+	d.config.Logger.Warn("the database refuses a part of the declaration; declaring the rest", "event", "declare.refused", "error", err)
 	if err := d.jobs(ctx, declaration.Jobs); err != nil {
 		return err
 	}

@@ -36,16 +36,16 @@ type factRows struct {
 	keys     []queries.KeyHolderOfRow
 }
 
-// Facts returns what decides about one run: one round trip, and one more for a run that
-// waits for limits.
+// Facts returns what decides about one run: one round trip, and for a run that waits one
+// more for its limits and the cap of its queue, and one for their keys.
 func (s *Store) Facts(ctx context.Context, id store.RunID) (store.Facts, error) {
 	var rows factRows
 	if err := s.inspect(ctx, func(b *batch) { rows.ask(b, id) }); err != nil {
 		return store.Facts{}, s.fail("facts", err)
 	}
 	facts, err := rows.facts(id)
-	if err == nil && facts.Run != nil && facts.Run.State == store.Pending && len(facts.Run.Limits) > 0 {
-		facts.Gates, err = s.gatesOf(ctx, facts.Run.Limits)
+	if err == nil && facts.Run != nil && facts.Run.State == store.Pending {
+		facts.Gates, err = s.gatesOf(ctx, facts.Run)
 	}
 	if err != nil {
 		return store.Facts{}, s.fail("facts", err)
@@ -143,17 +143,20 @@ func (r *factRows) running(facts *store.Facts) {
 }
 
 // gatesOf are the limits of a run that waits, with its keys.
-func (s *Store) gatesOf(ctx context.Context, texts []string) ([]store.GateFacts, error) {
-	uses, err := store.ParseLimitTexts(texts)
+func (s *Store) gatesOf(ctx context.Context, run *store.Record) ([]store.GateFacts, error) {
+	uses, err := store.ParseLimitTexts(run.Limits)
 	if err != nil {
 		return nil, err
 	}
-	set := limitSet{}
+	set := limitSet{store.QueueCap(run.Queue): nil}
 	for _, use := range uses {
 		set[store.LimitName(use.Limit)] = nil
 	}
 	if err := s.findLimits(ctx, s.reading, set, false); err != nil {
 		return nil, err
+	}
+	if queueCap := set[store.QueueCap(run.Queue)]; queueCap != nil {
+		uses = rules.UnderCap(uses, run.Queue, &queueCap.Limit)
 	}
 	var gates []store.GateFacts
 	for _, use := range uses {
@@ -165,6 +168,9 @@ func (s *Store) gatesOf(ctx context.Context, texts []string) ([]store.GateFacts,
 		if known.Kind == store.LimitDynamicWindow && use.Key != "" { // what all keys share
 			gates = append(gates, store.GateFacts{Use: use, GateInfo: store.GateInfo{Limit: known.Limit}})
 		}
+	}
+	if len(gates) == 0 {
+		return nil, nil
 	}
 	err = s.inspect(ctx, func(b *batch) {
 		for i := range gates {

@@ -68,11 +68,18 @@ func (c *change) takeTurns(ctx context.Context, admissions []store.Admission) (g
 		if err := c.DeleteTurns(ctx, queries.DeleteTurnsParams{Line: int64(one.Line), DueAt: last.DueAt, Gate: last.Gate}); err != nil {
 			return nil, err
 		}
-		for _, turn := range turns {
-			if !seen[turn.Gate] {
+		answered := make([]int64, len(turns))
+		for i, turn := range turns {
+			if answered[i] = turn.Gate; !seen[turn.Gate] {
 				seen[turn.Gate] = true
 				gates = append(gates, admit.GateID(turn.Gate))
 			}
+		}
+		if len(turns) < one.Take {
+			continue // no more are due
+		}
+		if _, err := c.spare.exec(ctx, answered, int64(one.Line), c.now); err != nil {
+			return nil, err
 		}
 	}
 	return gates, nil

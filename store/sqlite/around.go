@@ -27,7 +27,7 @@ func (s *Store) writeAround(ctx context.Context, u urgency, work func(context.Co
 	if !refusesRow(err) || ctx.Err() != nil {
 		return err
 	}
-	s.logger.Warn("the database refuses some row, going around it", "event", "store.row_refused", "error", err)
+	s.logger.Warn("the database refuses to change a row; continuing without it", "event", "store.row_refused", "error", err)
 	return s.write(ctx, u, func(ctx context.Context, c *change) error {
 		c.carefully = s.savepoint
 		return work(ctx, c)

@@ -123,7 +123,7 @@ func (s *Store) timed(ctx context.Context, work func(context.Context, *change) e
 		}
 		now, err := s.noteTime(ctx)
 		if refusesRow(err) { // it concerns processes that share the file; what is to be written does not wait for it
-			s.logger.Warn("the store's time can be neither compared with the file's nor noted, going by this process's", "event", "clock.unreadable", "error", err)
+			s.logger.Warn("the store's time can be neither compared with the file's nor recorded, using this process's", "event", "clock.unreadable", "error", err)
 			now, err = s.clock.now(), nil
 		}
 		if err != nil {
@@ -148,7 +148,7 @@ func (s *Store) noteTime(ctx context.Context) (now int64, err error) {
 		return 0, err
 	}
 	if !s.clock.raise(noted) {
-		s.logger.Warn("the store's time in the file is far ahead of this machine's clock and is left behind; if another process still goes by it, restart all", "event", "clock.far_ahead",
+		s.logger.Warn("the store's time in the file is far ahead of this machine's clock and is left behind; if another process still uses it, restart all", "event", "clock.far_ahead",
 			"noted", instant(noted.Latest).String())
 	}
 	mark := s.clock.mark()
@@ -163,7 +163,7 @@ func (s *Store) keepTime(ctx context.Context) {
 		return
 	}
 	if err := s.write(ctx, reclaims, func(context.Context, *change) error { return nil }); err != nil {
-		s.logger.Debug("the store's time could not be noted", "event", "clock.not_noted", "error", err)
+		s.logger.Debug("the store's time could not be recorded", "event", "clock.not_noted", "error", err)
 	}
 }
 

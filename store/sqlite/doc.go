@@ -1,9 +1,9 @@
 // Package sqlite keeps runs in one SQLite file, for programs that want durable
 // background work without a database server. It needs no C compiler.
 //
-// Several processes of one machine may share the file. They take turns at
-// writing, of a few milliseconds each while several want to; reading never
-// waits for them. A network file system is refused, because its locks do not hold.
+// Several processes of one machine may share the file. They take turns at writing, each for a
+// few milliseconds while several want to write; reading never waits for them. A network file
+// system is refused, because its locks do not hold.
 //
 // What is promised. With the default [SyncFull] a write whose call returned
 // survives the loss of power. With [SyncNormal] the last writes may be lost
@@ -11,10 +11,9 @@
 // ended) while it writes stops every other writer of the file until it continues
 // or ends: nothing is lost, but no promise about time holds meanwhile.
 //
-// Time. The store's clock is the machine's, made so that it never goes back, also
-// from one process to the next: what they have come to is noted in the file. Only
-// a time that is more than a day ahead of the machine's clock is left behind by
-// processes that start afterwards.
+// Time. The store's clock is the machine's, except that it never goes back, not even from one
+// process to the next: processes record the time in the file. Only if that time is more than
+// a day ahead of the machine's clock do processes that start afterwards ignore it.
 //
 // The SQL is in db/sqlite. Statements that sqlc reads become the package
 // internal/queries; the others are loaded by name.

@@ -77,10 +77,10 @@ func (g *gathering) all(ctx context.Context) (err error) {
 		return err
 	}
 	switch {
-	case record.State == store.Pending && len(record.Limits) > 0:
+	case record.State == store.Pending && (len(record.Limits) > 0 || record.DueAt.After(g.facts.At)):
 		return g.gates(ctx)
-	case record.State == store.Pending && !record.DueAt.After(g.facts.At):
-		return g.lanes(ctx)
+	case record.State == store.Pending:
+		return errors.Join(g.gates(ctx), g.lanes(ctx))
 	case record.State == store.Running:
 		return g.lease(ctx)
 	case record.State != store.Succeeded && record.Key != nil:
@@ -127,6 +127,7 @@ func (g *gathering) gates(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	uses = rules.UnderCap(uses, g.facts.Run.Queue, known.find(store.QueueCap(g.facts.Run.Queue)))
 	for _, use := range uses {
 		limit := known.find(store.LimitName(use.Limit))
 		if limit == nil {

@@ -92,7 +92,7 @@ type control struct {
 type prepared struct {
 	*queries.Queries
 	claimStep, unready, dropUnready, successes *sql.Stmt
-	start, settled                             byNumber
+	start, settled, spare                      byNumber
 	insertRuns                                 *sql.Stmt // nil in a transaction of the caller's
 }
 

@@ -344,7 +344,7 @@ func (s *Store) prepareWrites(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for name, into := range map[string]*byNumber{"StartRuns": &p.start, "SettleNumbered": &p.settled} {
+	for name, into := range map[string]*byNumber{"StartRuns": &p.start, "SettleNumbered": &p.settled, "DropTurns": &p.spare} {
 		if err := prepareNumbered(ctx, s.conn, name, into); err != nil {
 			return err
 		}

@@ -5,11 +5,10 @@
 //		storetest.TestStore(t, storetest.Backend{New: open, Advance: advance})
 //	}
 //
-// The suite has two parts. The transcripts in testdata are the specification a
-// newcomer reads first: commands, a line of dashes, what the store answers,
-// and prose between them. Every store must answer with the very same text.
-// What a transcript cannot say well (races, large batches, exact bytes, the
-// bounds of what may be stored) is said by Go tests.
+// The suite has two parts. The transcripts in testdata are the specification a newcomer reads
+// first: commands, a line of dashes, what the store answers, and prose between them. Every
+// store must answer with the very same text. Go tests cover what a transcript cannot say
+// well: races, large batches, exact bytes, the bounds of what may be stored.
 //
 // The suite needs nothing but package testing and never sleeps: it makes time
 // pass through Backend.Advance. Its subtests run in parallel, each with a

@@ -1,10 +1,12 @@
 package storetest
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -21,6 +23,7 @@ func queueCapTests() map[string]func(*testing.T, *fixture) {
 		"jobs and priorities that are new on a capped queue are under the cap":         capNewLanes,
 		"a run that a cap has moved is cancelled, replaced and run again as others":    capOperated,
 		"a queue that is not used yet can be capped, and is listed":                    capUnused,
+		"what waits for a cap says so, also before a claim has met it":                 capExplained,
 	}
 }
 
@@ -60,6 +63,33 @@ func (f *fixture) serveAny(why string, plain int) admittedAll {
 		f.t.Fatalf("%s: CheckLimits found %+v, %v", why, faults, err)
 	}
 	return claims
+}
+
+func capExplained(t *testing.T, f *fixture) {
+	f.presentAs(newWorker("w"), 1, nil)
+	f.declareLimits(semaphore("tenant", 5))
+	name := store.QueueCap(store.DefaultQueue)
+	runs := []store.NewRun{newRun(), newRun(), newRun(limited("tenant=a")), newRun(func(r *store.NewRun) { r.After = time.Minute })}
+	f.capQueue(store.DefaultQueue, 1)
+	f.enqueue(runs[0])
+	first := f.serve("the place", 0, runs[0])
+	f.enqueue(runs[1:]...)
+	for i, want := range []string{"1 of 1 places are in use, by run " + runs[0].ID.String(), "1 of 1 places are in use", "1 of 1 places are in use"} {
+		if limits := f.record(runs[i+1].ID).Limits; slices.Contains(limits, name) {
+			t.Fatalf("a claim has met it: it has the limits %v", limits)
+		}
+		f.wantText(f.explain(runs[i+1].ID), "limit "+name+": "+want)
+	}
+	f.changeLimit(store.DrainLimit, store.Limit{Name: name})
+	f.wantKinds(runs[1].ID, operate.BlockerLimitDraining)
+	f.changeLimit(store.DisableLimit, store.Limit{Name: name})
+	f.wantKinds(runs[1].ID)
+	f.changeLimit(store.ResumeLimit, store.Limit{Name: name})
+	first.end(success())
+	f.wantKinds(runs[1].ID)
+	f.wantKinds(runs[2].ID)
+	f.wantKinds(runs[3].ID, operate.BlockerNotDue)
+	f.serve("the next", 0, runs[1])
 }
 
 func capPending(t *testing.T, f *fixture) {

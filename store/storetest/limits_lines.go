@@ -22,6 +22,7 @@ func limitLineTests() map[string]func(*testing.T, *fixture) {
 		"waiters of many instants are each admitted when they are due":     manyInstants,
 		"within a key the higher priority goes first, then the first come": waiterOrder,
 		"a key with many waiters delays no other":                          manyKeysFair,
+		"many enqueues to keys that are full are answered together":        burstAtFullKeys,
 		"runs of a schedule are limited":                                   scheduleLimited,
 		"runs enqueued under a run and in a transaction are limited":       underLimited,
 		"two workers of different queues share a limit fairly":             twoWorkersShare,
@@ -247,6 +248,48 @@ func manyKeysFair(t *testing.T, f *fixture) {
 	}
 	f.admitAll(10)
 	f.wantGate("all", "tenant", "many", 50, 0)
+}
+
+// burstAtFullKeys has the enqueues of many instants announce waiters of keys that have no
+// place free. One admission answers for all of a key: those that are due later, and those
+// that are due now.
+func burstAtFullKeys(t *testing.T, f *fixture) {
+	const keys = 7
+	f.declareLimits(semaphore("tenant", 1))
+	each := func(after time.Duration) (runs []store.NewRun) {
+		for i := range keys {
+			runs = append(runs, newRun(limited("tenant="+string(rune('a'+i))), func(r *store.NewRun) { r.After = after }))
+		}
+		return runs
+	}
+	holders := each(0)
+	f.enqueue(holders...)
+	claims := f.wantAdmitted("one of each key", holders...)
+	for i := range 8 {
+		f.enqueue(each(0)...)
+		f.enqueue(each(time.Duration(i+1) * time.Second)...)
+	}
+	f.advance(10 * time.Second)
+	for range 2 { // on the line of the lane
+		if a := f.admit(keys); len(a.runs) != 0 {
+			t.Fatalf("%d runs were admitted to keys that are full", len(a.runs))
+		}
+	}
+	heads, err := f.store.Heads(f.ctx, store.Serves{Queues: []string{store.DefaultQueue}, Jobs: []string{"mail"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, head := range heads {
+		if head.Line != 0 && head.Waiting {
+			t.Errorf("after two admissions another is due: %+v", head)
+		}
+	}
+	claims.end(success())
+	next := admittedAll(f.admitAll(keys))
+	if len(next.ids()) != keys {
+		t.Errorf("%d runs were admitted when a place of each key was free, want %d", len(next.ids()), keys)
+	}
+	f.sound()
 }
 
 func scheduleLimited(t *testing.T, f *fixture) {

@@ -104,6 +104,8 @@ func hungRemembered(t *testing.T, f *fixture) {
 	f.wantUnfinished("nightly", 1)
 	f.did(store.CancelRuns, all[0], store.RunChanged, store.Cancelled)
 	f.wantUnfinished("nightly", 0)
+	f.did(store.RetryRuns, all[0], store.RunChanged, store.Pending)
+	f.wantUnfinished("nightly", 1)
 }
 
 // manyWait has workers catch up with a backlog of a schedule whose runs no worker

@@ -1,5 +1,20 @@
 -- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 
+-- name: DropTurns
+-- ?1 line, ?2 now, then gates, one of them as often as there is room. After DeleteTurns: one
+-- turn that was taken answers for all that are due of its line and gate, so others go with it.
+-- Index: turns_gate, then the primary key of each, up to so many. Idempotent: a repeat deletes
+-- further ones, or none.
+DELETE FROM turns
+WHERE (line, due_at, gate) IN (
+    SELECT other.line, other.due_at, other.gate
+    FROM turns AS other
+    WHERE other.line = ?1
+      AND other.due_at <= ?2
+      AND other.gate IN (:numbers:)
+    LIMIT 1000
+);
+
 -- name: CheckLimits
 -- ?1 now, ?2 gates, ?3 most of each sort, ?4 runs of the lines that are looked at. What is not
 -- as it has to be, in one snapshot: see the statement of PostgreSQL. Of a semaphore with some
