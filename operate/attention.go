@@ -157,7 +157,7 @@ func attendDead(dead []store.Problem) (items []Attention) {
 	}
 	for i := range items {
 		items[i].Count.AtLeast = len(dead) >= store.MaxProblems
-		items[i].Text = fmt.Sprintf("%s of job %s died in the last hour, the newest of: %s", counted(*items[i].Count, "run", "runs"), items[i].Job, items[i].Text)
+		items[i].Text = fmt.Sprintf("%s of job %s died in the last hour, the newest with: %s", counted(*items[i].Count, "run", "runs"), items[i].Job, items[i].Text)
 	}
 	return items
 }

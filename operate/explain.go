@@ -131,16 +131,16 @@ func (e *explaining) queuePaused() {
 	if pause == nil {
 		return
 	}
-	text := "queue " + queue + " is paused"
+	text, by := "queue "+queue+" is paused", ""
 	blocker := Blocker{Kind: BlockerQueuePaused, Since: pause.Since}
 	if pause.By != "" {
 		blocker.By = &pause.By
-		text += " by " + pause.By
+		by = " by " + pause.By
 	}
 	if pause.Since != nil {
-		text += ", " + span(e.Facts.At.Sub(*pause.Since)) + " ago"
+		text, by = "queue "+queue+" was paused", by+" "+span(e.Facts.At.Sub(*pause.Since))+" ago"
 	}
-	blocker.Text = text
+	blocker.Text = text + by
 	e.block(blocker, nil, Remedy{"resume", RoleOperator, "resume queue " + queue, "queues resume " + shellWord(queue)})
 }
 
@@ -150,7 +150,7 @@ func (e *explaining) isolated() {
 	if !run.Isolated {
 		return
 	}
-	text := fmt.Sprintf("it was in %d crashes, so a worker takes it only while it executes nothing else", run.CrashCount)
+	text := fmt.Sprintf("it was in %s, so a worker takes it only while it executes nothing else", counted(store.Count{N: int64(run.CrashCount)}, "crash", "crashes"))
 	idle := slices.ContainsFunc(e.serving(store.Working), func(w *store.WorkerInfo) bool { return w.Executing == 0 })
 	blocker := Blocker{Kind: BlockerIsolated, Text: text}
 	if idle {
@@ -184,7 +184,7 @@ func (e *explaining) behind() {
 	if ahead.N == 0 {
 		return
 	}
-	blocker := Blocker{Kind: BlockerBehind, Text: fmt.Sprintf("%s are taken first", counted(ahead, "due run", "due runs"))}
+	blocker := Blocker{Kind: BlockerBehind, Text: counted(ahead, "due run is taken first", "due runs are taken first")}
 	if ended > 0 && len(serving) > 0 {
 		took := time.Duration(float64(5*time.Minute) * float64(ahead.N) / float64(ended))
 		blocker.Text += fmt.Sprintf("; at the rate of the last five minutes that takes about %s", span(took))

@@ -3,6 +3,7 @@ package operate
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/durable-worker/durable-worker/internal/rules"
@@ -34,8 +35,8 @@ func (e *explaining) running() {
 		e.block(b, nil)
 	}
 	if x.Deadline != nil && at.After(*x.Deadline) {
-		e.block(Blocker{Kind: BlockerPastTimeout, Since: x.Deadline, Text: fmt.Sprintf("its timeout of %v ended %s ago: its handler was asked to stop",
-			time.Duration(run.Timeout), span(at.Sub(*x.Deadline)))}, nil)
+		e.block(Blocker{Kind: BlockerPastTimeout, Since: x.Deadline, Text: fmt.Sprintf("its timeout of %s ended %s ago: its handler was asked to stop",
+			span(time.Duration(run.Timeout)), span(at.Sub(*x.Deadline)))}, nil)
 	}
 	e.worker(x)
 	e.Summary = "running: " + e.texts()
@@ -161,7 +162,17 @@ func (e *explaining) ended() {
 		e.remedy("acknowledge", RoleOperator, "take it out of the problems that are open", "runs acknowledge "+id)
 	}
 	e.remedy("rerun", RoleOperator, "create a new run like it", "runs rerun "+id)
-	e.Summary = run.State.String() + ": " + e.texts()
+	e.Summary = bare(e.texts())
+}
+
+// bare is what became of a run without the words before it: "dead: smtp 550".
+func bare(past string) string {
+	for _, words := range []string{"it is ", "it was ", "it has "} {
+		if rest, found := strings.CutPrefix(past, words); found {
+			return rest
+		}
+	}
+	return past
 }
 
 func reason(why *string) string {
@@ -199,9 +210,9 @@ func (e *explaining) kept() {
 		e.block(Blocker{Kind: BlockerKept, Text: "it is kept forever, by " + rule}, nil)
 	case retention > 0:
 		until := run.FinishedAt.Add(retention)
-		text := fmt.Sprintf("it is kept for %s more, by %s (%v)", span(until.Sub(e.Facts.At)), rule, retention)
+		text := fmt.Sprintf("it is kept for %s more, by %s (%s)", span(until.Sub(e.Facts.At)), rule, span(retention))
 		if !until.After(e.Facts.At) {
-			text = fmt.Sprintf("it may be deleted any time, by %s (%v)", rule, retention)
+			text = fmt.Sprintf("it may be deleted any time, by %s (%s)", rule, span(retention))
 		}
 		e.block(Blocker{Kind: BlockerKept, Text: text, EndsAt: &until}, nil)
 	}
@@ -237,7 +248,7 @@ func (e *explaining) absent() {
 		b = Blocker{Kind: BlockerDeleted, Text: "it was deleted"}
 		e.byChange(&b, store.DeleteRuns)
 	case known && retention > 0 && age > retention:
-		b = Blocker{Kind: BlockerAgedOut, Since: &made, Text: fmt.Sprintf("by its id it was made %s ago, and runs are kept for %v after their end", span(age), retention)}
+		b = Blocker{Kind: BlockerAgedOut, Since: &made, Text: fmt.Sprintf("by its id it was made %s ago, and runs are kept for %s after their end", span(age), span(retention))}
 	}
 	if n := len(e.BulkDeletes); n > 0 && b.Kind != BlockerDeleted {
 		last := &e.BulkDeletes[0]

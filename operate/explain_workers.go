@@ -89,8 +89,8 @@ func (e *explaining) full(working []*store.WorkerInfo) {
 		}
 		f.add(w, room)
 	}
-	text := fmt.Sprintf("%s it, and all are full: %s, as reported at most %s ago%s",
-		counted(store.Count{N: int64(len(working))}, "worker serves", "workers serve"), f.places(e.Facts.Run.Queue), span(f.reported), f.last())
+	text := fmt.Sprintf("%s: %s, as reported at most %s ago%s",
+		counted(store.Count{N: int64(len(working))}, "worker serves it, and is full", "workers serve it, and all are full"), f.places(e.Facts.Run.Queue), span(f.reported), f.last())
 	e.block(Blocker{Kind: BlockerWorkersFull, Text: text}, map[string]any{"executing": f.executing, "capacity": f.capacity, "workers": len(working),
 		"capped": f.capped, "longest": f.longest, "longest_on": f.on},
 		Remedy{"start_worker", RoleDeployer, "start more workers, or give them more capacity", ""})

@@ -72,13 +72,13 @@ func TestAttend(t *testing.T) {
 		level store.Level
 		text  string
 	}{
-		{"nobody", operate.AttentionFacts{Survey: lane(func(*store.LaneInfo) {})}, operate.AttentionNoWorkers, store.Failed, "0 workers alive; 7 runs due, oldest 1s"},
+		{"nobody", operate.AttentionFacts{Survey: lane(func(*store.LaneInfo) {})}, operate.AttentionNoWorkers, store.Failed, "0 workers alive; 7 runs due, the oldest for 1 s"},
 		{"unserved", operate.AttentionFacts{Workers: alive, Survey: lane(func(l *store.LaneInfo) { l.Queue = "fax" })}, operate.AttentionUnserved, store.Failed, "no living worker serves job invoice on queue fax"},
 		{"overdue", operate.AttentionFacts{Workers: alive, Survey: lane(func(l *store.LaneInfo) { l.OldestDue = before(6 * time.Minute) })}, operate.AttentionOverdue, store.Warning, "queue mail: 7 runs due, the oldest for 6 min"},
 		{"paused", operate.AttentionFacts{Workers: alive, Survey: lane(func(l *store.LaneInfo) { l.Paused = true }), Pauses: map[string]store.Change{"mail": {Actor: "ada", At: *before(2 * time.Hour)}}},
 			operate.AttentionPausedWithWork, store.Warning, "queue mail was paused by ada 2 h ago, 7 runs are due"},
 		{"dead", operate.AttentionFacts{Workers: alive, Survey: store.Survey{At: at}, Dead: []store.Problem{{Job: "invoice", Reason: "smtp 550", EndedAt: at}, {Job: "invoice", Reason: "old", EndedAt: at}}},
-			operate.AttentionDead, store.Warning, "2 runs of job invoice died in the last hour, the newest of: smtp 550"},
+			operate.AttentionDead, store.Warning, "2 runs of job invoice died in the last hour, the newest with: smtp 550"},
 		{"stuck", operate.AttentionFacts{Survey: store.Survey{At: at}, Workers: []store.WorkerInfo{func() store.WorkerInfo { w := serving(); w.Stuck = 2; return w }()}},
 			operate.AttentionStuck, store.Warning, "web-7 v1.4 has given up 2 handlers"},
 		{"leases", operate.AttentionFacts{Workers: alive, Survey: store.Survey{At: at, ExpiredLeases: store.Count{N: 3}}}, operate.AttentionExpiredLeases, store.Warning, "3 leases expired more than a minute ago"},

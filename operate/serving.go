@@ -51,7 +51,7 @@ func (f *fleet) headCount() string {
 		case store.Draining:
 			draining++
 		case store.Silent:
-			silent = append(silent, fmt.Sprintf("%s (%s ago)", described(w), time.Duration(w.SeenAgo).Round(time.Second)))
+			silent = append(silent, fmt.Sprintf("%s (%s ago)", described(w), seconds(time.Duration(w.SeenAgo))))
 		}
 	}
 	text := counted(store.Count{N: int64(f.alive())}, "worker alive", "workers alive")
@@ -73,7 +73,7 @@ func (f *fleet) attendWorkers() []Attention {
 	case alive == 0 && due.N > 0:
 		since := f.survey.At.Add(-oldest)
 		return []Attention{{Kind: AttentionNoWorkers, Level: store.Failed, Subject: "workers", Since: &since, Count: &due,
-			Text: fmt.Sprintf("%s; %s, oldest %s", text, counted(due, "run due", "runs due"), oldest), Next: []Remedy{{"start_worker", RoleDeployer, "start a worker", ""}}}}
+			Text: fmt.Sprintf("%s; %s, the oldest for %s", text, counted(due, "run due", "runs due"), seconds(oldest)), Next: []Remedy{{"start_worker", RoleDeployer, "start a worker", ""}}}}
 	case alive == 0 && len(f.workers) > 0:
 		return []Attention{{Kind: AttentionSilentWorkers, Level: store.Warning, Subject: "workers", Text: text,
 			Next: []Remedy{{"start_worker", RoleDeployer, "start one", ""}}}}
@@ -98,7 +98,7 @@ func (f *fleet) due() (due store.Count, oldest time.Duration) {
 			oldest = max(oldest, f.survey.At.Sub(*lane.OldestDue))
 		}
 	}
-	return due, oldest.Round(time.Second)
+	return due, oldest
 }
 
 // lanesMost bounds what is said of jobs.
@@ -119,9 +119,9 @@ func (f *fleet) attendLanes() (items []Attention) {
 			Text: fmt.Sprintf("%s: %s%s", text, counted(lane.Pending, "run waits", "runs wait"), f.last(lane)),
 			Next: []Remedy{{"start_worker", RoleDeployer, "start a worker that has the job and serves the queue" + f.advice(lane), ""}}}
 		if lane.Due.N > 0 && !lane.Paused {
-			age := f.survey.At.Sub(*lane.OldestDue).Round(time.Second)
+			age := seconds(f.survey.At.Sub(*lane.OldestDue))
 			a.Level, a.Count, a.Since = store.Failed, &lane.Due, lane.OldestDue
-			a.Text = fmt.Sprintf("%s: %s, oldest %s%s", text, counted(lane.Due, "run due", "runs due"), age, f.last(lane))
+			a.Text = fmt.Sprintf("%s: %s, the oldest for %s%s", text, counted(lane.Due, "run due", "runs due"), age, f.last(lane))
 		}
 		items = append(items, a)
 	}
@@ -169,7 +169,7 @@ func (f *fleet) last(lane *store.LaneInfo) string {
 	for i := range f.workers {
 		w := &f.workers[i]
 		if w.State == store.Silent && serves(w, lane.Job, lane.Queue) {
-			return fmt.Sprintf("; last %s, %s ago", described(w), time.Duration(w.SeenAgo).Round(time.Second))
+			return fmt.Sprintf("; last %s, %s ago", described(w), seconds(time.Duration(w.SeenAgo)))
 		}
 	}
 	return ""

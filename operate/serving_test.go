@@ -75,7 +75,7 @@ func TestAFleetThatWasKilledIsAFailure(t *testing.T) {
 	w.now = w.now.Add(52 * time.Second) // 61 s after the last report, well below 90 s
 	levels, texts, _ = w.finds("workers")
 	require.Equal(t, []store.Level{store.Failed}, levels)
-	require.Equal(t, "0 workers alive; silent: web-7 v1.4 (1m1s ago); 4 runs due, oldest 52s\n", texts)
+	require.Equal(t, "0 workers alive; silent: web-7 v1.4 (1 min 1 s ago); 4 runs due, the oldest for 52 s\n", texts)
 	levels, _, _ = w.finds("jobs")
 	require.Empty(t, levels, "one failure says it")
 
@@ -101,7 +101,7 @@ func TestRunsThatNoLivingWorkerServesAreAFailure(t *testing.T) {
 		level      store.Level
 		text, hint string
 	}{
-		{job: "mail", queue: "bulk", level: store.Failed, text: "no living worker serves job mail on queue bulk: 1 run due, oldest 0s; last bulk-1 v1.4, 2m0s ago", hint: "those that have the job serve the queues default, slow"},
+		{job: "mail", queue: "bulk", level: store.Failed, text: "no living worker serves job mail on queue bulk: 1 run due, the oldest for less than 1 s; last bulk-1 v1.4, 2 min ago", hint: "those that have the job serve the queues default, slow"},
 		{job: "fax", queue: "slow", level: store.Failed, text: "no living worker serves job fax on queue slow: 1 run due", hint: "those that serve the queue do not have the job (a renamed job needs durable.Alias): web-7"},
 		{job: "fax", queue: "nosuch", level: store.Failed, text: "no living worker serves job fax on queue nosuch: 1 run due", hint: "start a worker that has the job and serves the queue"},
 		{job: "late", queue: "nosuch", after: time.Hour, level: store.Warning, text: "no living worker serves job late on queue nosuch: 1 run waits"},

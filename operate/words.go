@@ -25,6 +25,14 @@ func span(d time.Duration) string {
 	}
 }
 
+// seconds is a length of time in whole seconds or more.
+func seconds(d time.Duration) string {
+	if d = d.Round(time.Second); d < time.Second {
+		return "less than 1 s"
+	}
+	return span(d)
+}
+
 func units(large int, unit string, small int, smaller string) string {
 	if small == 0 {
 		return fmt.Sprintf("%d %s", large, unit)

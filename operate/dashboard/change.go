@@ -88,7 +88,7 @@ func (d *dashboard) changeOf(ctx context.Context, r *request) (changePage, error
 }
 
 // matchingWithin is how long a question waits for the number of runs that it is about.
-const matchingWithin = 80 * time.Millisecond
+const matchingWithin = 40 * time.Millisecond
 
 // changeAllOf completes a change of all runs that match. It is fixed to those that
 // were created before the person was asked.

@@ -138,7 +138,7 @@ func functions() template.FuncMap {
 		"ago": ago, "brief": brief, "number": number, "tally": tally, "rough": rough, "bytes": bytesText, "clip": clip, "cell": cell,
 		"line": firstLine, "plural": plural, "per": per, "stamp": stampOf, "phase": phaseOf, "json": jsonOf, "short": short, "dict": dict,
 		"columns": columns, "sinces": func() []string { return []string{"1h", "6h", "24h", "7d"} },
-		"ratio": func(failed, dead, ended int64) float64 { return float64(failed+dead) / float64(max(ended, 1)) }, "link": link, "lines": lines, "percent": percent, "share": shareOf, "overdue": overdue, "names": names, "span": span, "reason": reasonOf, "figure": figureText, "subject": subjectTo, "attended": attendedOf, "initial": initial, "detail": detailOf, "limit": limitText,
+		"ratio": func(failed, dead, ended int64) float64 { return float64(failed+dead) / float64(max(ended, 1)) }, "link": link, "lines": lines, "percent": percent, "share": shareOf, "overdue": overdue, "names": names, "span": span, "reason": reasonOf, "figure": figureText, "compact": compactFigure, "headline": headline, "initialWord": initialWord, "tagged": tagged, "subject": subjectTo, "attended": attendedOf, "initial": initial, "detail": detailOf, "limit": limitText,
 		"part": func(n, of int) int { return shareOf(float64(n) / float64(max(of, 1))) }, "number64": func(n int) string { return number(int64(n)) }, "plural64": func(n int, one, more string) string { return plural(int64(n), one, more) },
 	}
 }

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"time"
 
 	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store"
@@ -15,6 +16,8 @@ type overview struct {
 	Queues    []operate.QueueView
 	Rate      float64 // attempts a minute, now
 	Full      int     // how much of the capacity is in use, in percent
+	OldestOn  string  // the queue of the run that is due for longest; empty: none is
+	OldestTo  string  // the runs of that queue that wait
 	Latest    []store.Record
 	Charts    []*chart
 	Ranges    []rangeLink
@@ -41,15 +44,29 @@ func (d *dashboard) overview(ctx context.Context, r *request) (view, error) {
 		return view{}, err
 	}
 	shown.Attention, shown.Queues, shown.Latest = attention.Items, queues.Queues, list.Runs
-	for _, queue := range shown.Queues {
-		shown.Rate += queue.Rate
-	}
+	shown.oldest()
 	if shown.Capacity.N > 0 {
 		shown.Full = shareOf(shown.Executing.N / shown.Capacity.N)
 	}
 	newest, err := r.do.Runs(ctx, store.Filter{Limit: 1})
 	shown.Fresh = len(newest.Runs) == 0
 	return view{page: "overview", title: "Overview", section: "overview", data: shown}, err
+}
+
+// oldest adds the rates of the queues, and finds the one whose oldest run is due for longest.
+func (o *overview) oldest() {
+	var since *time.Time
+	for i := range o.Queues {
+		queue := &o.Queues[i]
+		o.Rate += queue.Rate
+		if !queue.Paused && queue.OldestDue != nil && !queue.OldestDue.After(o.At) && (since == nil || queue.OldestDue.Before(*since)) {
+			since, o.OldestOn = queue.OldestDue, queue.Name
+		}
+	}
+	o.OldestTo = link("runs", "state", store.Pending)
+	if o.OldestOn != "" {
+		o.OldestTo = link("runs", "state", store.Pending, "queue", o.OldestOn)
+	}
 }
 
 // attended is where to look at what needs attention: an address, and the word on the

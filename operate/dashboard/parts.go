@@ -152,6 +152,13 @@ func link(path string, pairs ...any) string {
 	return path + "?" + query.Encode()
 }
 
+// headline is the sentence above a run: of one that has ended, without how long it is kept.
+func headline(why operate.Explanation) string {
+	first, _, _ := strings.Cut(why.Summary, "; it is kept ")
+	first, _, _ = strings.Cut(first, "; it may be deleted any time")
+	return first
+}
+
 // dict hands several values to a part of a page.
 func dict(pairs ...any) map[string]any {
 	values := map[string]any{}

@@ -21,6 +21,8 @@ type runPage struct {
 	Changes []store.Change
 	Can     map[string]bool
 	Copies  []copied // for operators: they have the args
+	Alike   []alike
+	Kept    *stamp // until when it is kept; nil: it is not known, or forever
 }
 
 // event is one line of a run's life.
@@ -62,11 +64,17 @@ func (d *dashboard) run(ctx context.Context, r *request) (view, error) {
 		"acknowledge": record.State == store.Dead,
 		"delete":      record.State != store.Running,
 	}
+	shown.Alike = alikeOf(&record, r.who.Operator && r.who.Args)
 	if r.who.Operator && r.who.Args {
 		shown.Copies = copiesOf(&record)
 	}
 	if shown.Why, err = r.do.Explain(ctx, id); err != nil {
 		return view{}, err
+	}
+	for i := range shown.Why.Blockers {
+		if b := &shown.Why.Blockers[i]; b.Kind == operate.BlockerKept && b.EndsAt != nil {
+			shown.Kept = stampOf(b.EndsAt, r.now)
+		}
 	}
 	changes, err := r.do.Changes(ctx, store.ChangeFilter{Kind: "run", Subject: id.String(), Limit: 20})
 	if err != nil {

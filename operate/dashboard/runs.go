@@ -137,7 +137,7 @@ func stateTabs(form url.Values, head *figures) []stateTab {
 // columns are those of the list of runs that may be left out, or are at first.
 func columns() []choice {
 	return []choice{{Value: "queue", Label: "Queue"}, {Value: "attempt", Label: "Attempt"}, {Value: "created", Label: "Created"}, {Value: "due", Label: "Due"},
-		{Value: "ended", Label: "Ended"}, {Value: "priority", Label: "Priority"}, {Value: "remark", Label: "Worker, error, progress"}, {Value: "id", Label: "Run"}}
+		{Value: "ended", Label: "Ended"}, {Value: "priority", Label: "Priority"}, {Value: "remark", Label: "Detail: worker, error, progress"}, {Value: "id", Label: "Run"}}
 }
 
 // createdAt is the time in the id of a run.
@@ -168,6 +168,11 @@ func changed(form url.Values, name, value string) url.Values {
 		values.Set(name, value)
 	}
 	return values
+}
+
+// tagged is the address of a list that is narrowed to one tag as well.
+func tagged(form url.Values, tag string) string {
+	return "runs?" + changed(form, "tag", tag).Encode()
 }
 
 // hiddenFields carry parameters through a form.

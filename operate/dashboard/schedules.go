@@ -27,10 +27,44 @@ type schedulePage struct {
 	scheduleRow
 
 	Coming []time.Time
-	Past   []store.HistoryEntry
+	Past   []pastEntry
 	Fault  *string
 	Args   jsonView
 	Plan   []fact
+}
+
+// pastEntry is one line of what a schedule did, with its run where that is still there.
+type pastEntry struct {
+	store.HistoryEntry
+
+	Took  string // of the run's last attempt; empty: it has not ended
+	Error *string
+}
+
+// pastOf adds to the history of a schedule what became of its runs.
+func pastOf(ctx context.Context, do *operate.Actor, history []store.HistoryEntry) ([]pastEntry, error) {
+	past, at := make([]pastEntry, len(history)), map[store.RunID]int{}
+	var ids []store.RunID
+	for i, entry := range history {
+		past[i].HistoryEntry = entry
+		if entry.Run != nil {
+			at[*entry.Run] = i
+			ids = append(ids, *entry.Run)
+		}
+	}
+	if len(ids) == 0 {
+		return past, nil
+	}
+	list, err := do.Runs(ctx, store.Filter{IDs: ids, Limit: len(ids)})
+	for i := range list.Runs {
+		run := &list.Runs[i]
+		entry := &past[at[run.ID]]
+		entry.Error = run.Error
+		if run.StartedAt != nil && run.FinishedAt != nil {
+			entry.Took = brief(run.FinishedAt.Sub(*run.StartedAt))
+		}
+	}
+	return past, err
 }
 
 // fact is a word with its value.
@@ -83,8 +117,12 @@ func (d *dashboard) schedule(ctx context.Context, r *request, name string) (view
 	if err != nil {
 		return view{}, err
 	}
+	happened, err := pastOf(ctx, r.do, preview.Past)
+	if err != nil {
+		return view{}, err
+	}
 	record := preview.Schedule
-	shown := schedulePage{scheduleRow: scheduleRowOf(record, r.now), Coming: preview.Next, Past: preview.Past, Fault: preview.Fault,
+	shown := schedulePage{scheduleRow: scheduleRowOf(record, r.now), Coming: preview.Next, Past: happened, Fault: preview.Fault,
 		Args: jsonOf(record.Args, sizesOf(record.Hidden).Args), Plan: planFacts(record.Schedule())}
 	return view{page: "schedule", title: record.Name, section: "schedules", data: shown}, nil
 }

@@ -8,6 +8,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -18,6 +19,9 @@ func ago(t, now time.Time) string {
 		return "now"
 	case d < 0:
 		return "in " + brief((-d).Truncate(time.Second))
+	case d >= time.Minute: // the exact time is in the title
+		large, _, _ := strings.Cut(strings.Replace(brief(d), " ", "\u00a0", 1), " ")
+		return strings.Replace(large, "\u00a0", " ", 1) + " ago"
 	default:
 		return brief(d.Truncate(time.Second)) + " ago"
 	}
@@ -142,6 +146,21 @@ func firstLine(n int, text any) string {
 	return clip(n, line)
 }
 
+// compactFigure is a figure where there is little room; its title says it in words.
+func compactFigure(f operate.Figure) string {
+	switch f.Is {
+	case operate.AtLeast:
+		return "> " + number(int64(f.N))
+	case operate.About:
+		return "≈ " + rough(int64(f.N))
+	default:
+		if f.N < 100_000 {
+			return number(int64(f.N))
+		}
+		return rough(int64(f.N))
+	}
+}
+
 // plural is the number of things with their word.
 func plural(n int64, one, more string) string {
 	if n == 1 {
@@ -161,6 +180,9 @@ func per(rate float64) string {
 		return number(int64(rate + 0.5))
 	}
 }
+
+// initialWord is a word with a capital at its beginning.
+func initialWord(word any) string { return strings.TrimSuffix(initial(fmt.Sprint(word)), ".") }
 
 // initial is a sentence with a capital at its beginning and a full stop at its end.
 func initial(text string) string {

@@ -56,7 +56,7 @@ func explainEnded(t *testing.T, f *fixture) {
 		return run.ID
 	}
 	e := f.wantKinds(ended(success()), operate.BlockerEnded, operate.BlockerKept)
-	if f.wantText(e, "it has succeeded", "by the retention of the workers (24h0m0s)"); e.Past == "" || e.Blockers[1].EndsAt == nil {
+	if f.wantText(e, "it has succeeded", "by the retention of the workers (1 d)"); e.Past == "" || e.Blockers[1].EndsAt == nil {
 		t.Errorf("explained %+v", e)
 	}
 	dead := ended(store.Outcome{Kind: store.Death, Error: "smtp 550"})

@@ -14,6 +14,7 @@ let utc = stored("utc") === "yes";
 const zone = () => (utc ? { timeZone: "UTC" } : {});
 function showTimes(within) {
   const clock = new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false, ...zone() });
+  const minute = new Intl.DateTimeFormat([], { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hour12: false, ...zone() });
   const whole = new Intl.DateTimeFormat([], { dateStyle: "medium", timeStyle: "long", hour12: false, ...zone() });
   for (const time of within.querySelectorAll("time[datetime]")) {
     const at = new Date(time.dateTime);
@@ -21,18 +22,31 @@ function showTimes(within) {
     time.dataset.utc ??= time.title;
     time.title = `${whole.format(at)}\n${time.dataset.utc}`;
     if (time.dataset.form === "clock") time.textContent = clock.format(at) + (utc ? " UTC" : "");
+    if (time.dataset.form === "minute") time.textContent = minute.format(at);
     if (time.dataset.form === "exact") time.textContent = whole.format(at);
   }
 }
 
 // Fresh content: the page is fetched again, and its live regions become what they are there.
-const live = document.getElementById("live");
-const word = live.querySelector(".live-word");
-let paused = stored("paused") === "yes", waiting = false, failures = 0, timer = 0, inFlight = false;
+const live = document.getElementById("live"), lost = document.getElementById("lost");
+const word = live.querySelector(".live-word"), pauser = document.getElementById("live-switch");
+let paused = stored("paused") === "yes", waiting = false, failures = 0, timer = 0, inFlight = false, fault = "", seen = new Date(), out = false;
 function tell(state, text) {
   live.dataset.state = state;
   if (word.textContent !== text) word.textContent = text;
 }
+
+// What is shown is old: since when, and why. It is said once, not with each try.
+function showLost(on) {
+  document.body.classList.toggle("stale", on);
+  if (lost.hidden === !on) return;
+  const at = new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false, ...zone() }).format(seen);
+  document.getElementById("lost-text").textContent = out ? "Your session has ended. Log in to continue: what you have typed here is not sent."
+    : `${fault} What you see is of ${at}. This page tries again by itself.`;
+  document.getElementById("lost-again").textContent = out ? "Log in" : "Try now";
+  lost.hidden = !on;
+}
+document.getElementById("lost-again").addEventListener("click", () => { if (out) location.reload(); else refresh(); });
 
 // A reader who chooses rows, types or answers is not disturbed.
 function busy() {
@@ -46,25 +60,30 @@ const callbacks = {
 };
 
 async function refresh() {
-  if (inFlight || document.hidden || "posted" in document.body.dataset) return;
+  if (inFlight || out || document.hidden || "posted" in document.body.dataset) return;
   inFlight = true;
   try {
+    fault = "This page cannot be reached.";
     const answer = await fetch(location.href, { headers: { Accept: "text/html" }, credentials: "same-origin", signal: AbortSignal.timeout(8000) });
-    if (answer.redirected || answer.status === 401) { location.reload(); return; }
+    if (answer.redirected || answer.status === 401) {
+      out = busy(); // what was typed is not thrown away
+      if (!out) location.reload();
+      return;
+    }
     const next = parse(await answer.text());
+    fault = "The database does not answer.";
+    if (document.getElementById("failure") && answer.ok) { location.reload(); return; }
+    if (next.getElementById("failure") && !document.getElementById("failure")) throw new Error(fault);
+    failures = 0; seen = new Date();
     if (busy()) { waiting = true; return; }
-    if (next.getElementById("failure") && !document.getElementById("failure")) throw new Error("the store does not answer");
     showTimes(next);
     for (const now of document.querySelectorAll("[data-live]")) {
       const then = next.getElementById(now.id);
       if (then) Idiomorph.morph(now, then, { morphStyle: "outerHTML", ignoreActiveValue: true, callbacks });
     }
     waiting = false;
-    if (failures > 0) document.body.classList.remove("stale");
-    failures = 0;
   } catch {
-    failures++;
-    if (failures > 1) document.body.classList.add("stale");
+    if (++failures === 1) setTimeout(refresh, 1500); // one answer may get lost
   } finally {
     inFlight = false;
     say();
@@ -72,8 +91,10 @@ async function refresh() {
 }
 
 function say() {
-  if (paused) tell("paused", "paused");
-  else if (failures > 1) tell("lost", "no connection, trying again");
+  showLost(out || failures > 1);
+  if (out) tell("lost", "logged out");
+  else if (failures > 1) tell("lost", "no connection");
+  else if (paused) tell("paused", "paused");
   else if (waiting) tell("waiting", "changed, waits for you");
   else tell("live", "live");
 }
@@ -89,7 +110,7 @@ function open() {
   if (stream || document.hidden || typeof EventSource === "undefined") return;
   stream = new EventSource(root + "live");
   stream.addEventListener("changed", soon);
-  stream.addEventListener("error", () => { if (stream?.readyState === EventSource.CLOSED) close(); });
+  stream.addEventListener("error", () => { if (stream?.readyState === EventSource.CLOSED) close(); soon(); });
 }
 function close() { stream?.close(); stream = null; }
 setInterval(() => {
@@ -103,17 +124,19 @@ document.addEventListener("visibilitychange", () => {
   if (document.hidden) away = setTimeout(close, 30000);
   else { open(); soon(); }
 });
+for (const change of ["online", "offline"]) addEventListener(change, soon);
 addEventListener("pagehide", close);
 addEventListener("pageshow", (event) => { if (event.persisted) { open(); soon(); } });
 
 function pause(on) {
   paused = on;
+  pauser.setAttribute("aria-pressed", on);
   store("paused", on ? "yes" : "no");
   say();
   if (!on) refresh();
 }
-live.addEventListener("click", () => pause(!paused));
-live.title = "Click, or press . to pause";
+pauser.addEventListener("click", () => pause(!paused));
+pauser.setAttribute("aria-pressed", paused);
 
 // Since noon, of the reader's day: the last one that has passed.
 const noon = document.querySelector("[data-noon]");
@@ -158,6 +181,7 @@ if (list) {
 // Questions in a dialog instead of a page of their own.
 const dialog = document.getElementById("dialog");
 async function ask(address) {
+  if (document.body.classList.contains("stale")) return; // the answer would be of what is not there any more
   try {
     const answer = await fetch(address, { credentials: "same-origin", headers: { Accept: "text/html" } });
     const body = parse(await answer.text()).querySelector("[data-dialog-body]");
@@ -207,10 +231,10 @@ for (const part of document.querySelectorAll("div[data-copy]")) {
 // Charts: the words of what the pointer is over.
 const tip = document.getElementById("tip");
 document.addEventListener("pointermove", (event) => {
-  const text = event.target.closest?.("[data-tip]")?.dataset.tip;
-  tip.hidden = !text;
-  if (!text) return;
-  tip.textContent = text;
+  const step = event.target.closest?.("[data-tip]")?.dataset;
+  tip.hidden = !step;
+  if (!step) return;
+  tip.textContent = `${new Intl.DateTimeFormat([], { dateStyle: "medium", timeStyle: "short", hour12: false, ...zone() }).format(new Date(step.at))}\n${step.tip}`;
   tip.style.left = `${Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 8)}px`;
   tip.style.top = `${Math.min(event.clientY + 14, innerHeight - tip.offsetHeight - 8)}px`;
 });
