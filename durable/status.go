@@ -26,7 +26,10 @@ func (w *Worker) Status() Status {
 	now := w.config.Elapsed()
 	since, l := now-w.health.answeredAt, w.config.Terms.Duration
 	away := w.health.silent && since >= l || w.health.refused && w.health.takeover.Unwritten(now) >= l
-	misfit, outages, outage, resting := w.health.misfit, w.health.outages, w.health.outage(now), w.health.takeover.Resting(now)
+	misfit, outages, outage, resting := w.health.misfit, w.health.outages, w.health.outFor, w.health.takeover.Resting(now)
+	if w.health.silent {
+		outage += now - w.health.outSince
+	}
 	w.health.mu.Unlock()
 	phase, unsettled := w.phase.Load(), w.settler.status()
 	var lag time.Duration

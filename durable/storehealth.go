@@ -76,14 +76,6 @@ func (h *storeHealth) failed(now time.Duration, silent bool) {
 	h.silent = silent
 }
 
-// outage is for how long the store has not answered, in all; h.mu is held.
-func (h *storeHealth) outage(now time.Duration) time.Duration {
-	if h.silent {
-		return h.outFor + now - h.outSince
-	}
-	return h.outFor
-}
-
 // observeFit records that a call has succeeded which a store refuses whose schema it
 // cannot serve.
 func (w *Worker) observeFit(err error) {

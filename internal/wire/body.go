@@ -102,6 +102,12 @@ func member(value json.RawMessage, at string, field reflect.Value, faults *Fault
 		faults.add(Fault{Pointer: at, Detail: "want " + kindOf(field.Type()) + ", or leave it out"})
 		return
 	}
+	if field.Kind() == reflect.Map {
+		if name := repeated(value); name != nil {
+			faults.add(Fault{Pointer: at + "/" + escaped(*name), Detail: "it is given twice"})
+			return
+		}
+	}
 	if err := json.Unmarshal(value, field.Addr().Interface()); err != nil {
 		detail := "want " + kindOf(field.Type())
 		if _, wrong := errors.AsType[*json.UnmarshalTypeError](err); !wrong {
@@ -109,6 +115,28 @@ func member(value json.RawMessage, at string, field reflect.Value, faults *Fault
 		}
 		faults.add(Fault{Pointer: at, Detail: detail})
 	}
+}
+
+// repeated is a member that an object has twice; nil: there is none. Of two values
+// json.Unmarshal would take the last one.
+func repeated(object []byte) *string {
+	decoder, seen := json.NewDecoder(bytes.NewReader(object)), map[string]bool{}
+	if first, err := decoder.Token(); err != nil || first != json.Delim('{') {
+		return nil
+	}
+	for decoder.More() {
+		token, err := decoder.Token()
+		name, isName := token.(string)
+		if err != nil || !isName || seen[name] {
+			return &name
+		}
+		seen[name] = true
+		var value json.RawMessage
+		if decoder.Decode(&value) != nil {
+			return nil
+		}
+	}
+	return nil
 }
 
 // reads reports whether a type reads its own JSON.

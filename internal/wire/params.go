@@ -100,7 +100,7 @@ func (p *Params) Number(name string, least, most, standard int64) int64 {
 		return standard
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < least || n > most {
+	if err != nil || text[0] == '+' || n < least || n > most {
 		p.Refuse(name, "want a number from %d to %d", least, most)
 		return standard
 	}

@@ -149,12 +149,27 @@ func (h *handler) admit(r *http.Request) *Refusal {
 		return &Refusal{Status: http.StatusForbidden, Code: "cross_origin",
 			Reason: "A request with a cookie must say by which page it is made (Origin, or Sec-Fetch-Site). Programs send a token in the Authorization header instead."}
 	}
-	if h.Media != "" && r.ContentLength != 0 {
-		if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != h.Media {
-			return &Refusal{Status: http.StatusUnsupportedMediaType, Code: "invalid", Reason: "The Content-Type of the body must be " + h.Media + "."}
-		}
+	return h.body(r)
+}
+
+// body checks what a body says of itself. None is decompressed: a small one could become
+// a large one.
+func (h *handler) body(r *http.Request) *Refusal {
+	if h.Media == "" || r.ContentLength == 0 {
+		return nil
 	}
-	return nil
+	media, more, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	charset := strings.ToLower(more["charset"])
+	switch {
+	case err != nil || media != h.Media || len(r.Header["Content-Type"]) > 1:
+		return &Refusal{Status: http.StatusUnsupportedMediaType, Code: "invalid", Reason: "The Content-Type of the body must be " + h.Media + "."}
+	case charset != "" && charset != "utf-8" && charset != "us-ascii":
+		return &Refusal{Status: http.StatusUnsupportedMediaType, Code: "invalid", Reason: "The body must be in UTF-8."}
+	case len(r.Header["Content-Encoding"]) > 0 && r.Header.Get("Content-Encoding") != "identity":
+		return &Refusal{Status: http.StatusUnsupportedMediaType, Code: "invalid", Reason: "The body must not be encoded: leave Content-Encoding out."}
+	default:
+		return nil
+	}
 }
 
 // knownHost reports whether a request may name its host.

@@ -132,7 +132,7 @@ func startBulk(c *call) (answer, error) {
 // number is the number of a bulk change that the path names.
 func (c *call) number() (int64, error) {
 	n, err := strconv.ParseInt(c.r.PathValue("n"), 10, 64)
-	if err != nil || n < 1 {
+	if err != nil || n < 1 || c.r.PathValue("n")[0] == '+' {
 		return 0, wire.InQuery("n", "the path must have the number of a bulk change")
 	}
 	return n, c.Err()

@@ -20,6 +20,7 @@ const (
 func (d *dashboard) live(w http.ResponseWriter, r *http.Request) {
 	stream, err := d.operator.Stream()
 	if err != nil { // too many are open: the page asks by the clock
+		w.Header().Set("Retry-After", "10")
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
 	}
