@@ -197,7 +197,7 @@ func (v limitsSetVerb) Run(ctx context.Context, p *program) error {
 			return p.changedLimit(v.JSON)(changed, err)
 		}
 		_, err = fmt.Fprintf(p.stdout, "%s: set to %s\n", printable(changed.Name), limitText(&operate.LimitRule{Kind: limit.Kind, Max: limit.Max,
-			Period: store.Duration(limit.Period), Burst: limit.Burst, Least: limit.Least, Most: limit.Most, WhenFull: limit.WhenFull}))
+			Period: store.Duration(limit.Period), Burst: limit.Burst, Least: limit.Least, Most: limit.Most, WhenFull: limit.Action()}))
 		return err
 	})
 }
