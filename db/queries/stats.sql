@@ -88,7 +88,8 @@ SELECT
 
 -- name: Series :many
 -- Index: stats_pkey: of the queues from the first to the last one asked for, the empty name
--- being that of all together. Locks: none.
+-- being that of all together. The job is a range, so that the index alone decides which
+-- rows are read. Locks: none.
 SELECT
     stats.at,
     stats.queue,
@@ -108,7 +109,8 @@ WHERE stats.span = @span::smallint
   AND stats.queue <= @last_queue::text
   AND (stats.queue = '') = @all_lanes::boolean
   AND (@queue::text = '' OR stats.queue = @queue::text)
-  AND (@job::text = '' OR stats.job = @job::text)
+  AND stats.job >= @job::text
+  AND stats.job <= (CASE WHEN @job::text = '' THEN chr(1114111) ELSE @job::text END)
   AND stats.at >= now() - (@within::bigint) * interval '1 microsecond'
 ORDER BY stats.at DESC, stats.queue DESC, stats.job DESC
 LIMIT @most::int;

@@ -10,6 +10,7 @@ import (
 // goroutines begin in these files only, each beside what waits for it.
 var goroutines = excuses{
 	"operate/bulks.go":              "a bulk change that continues; Close waits for it",
+	"operate/dashboard/together.go": "the reads of one page; together waits for them",
 	"operate/counting.go":           "a count that pages do not wait for; Close waits for it",
 	"operate/live.go":               "the hub of live hints; closing its last stream waits for it",
 	"durable/hooks_worker.go":       "calls of hooks; notify waits for them",

@@ -65,11 +65,13 @@ func (d *dashboard) job(ctx context.Context, r *request, name string, list opera
 	if job, err := d.operator.Job(ctx, name); err == nil {
 		shown.Declared = &job
 	}
-	problems, err := r.do.Problems(ctx, operate.ProblemFilter{Jobs: []string{name}})
-	if err != nil {
-		return view{}, err
-	}
-	shown.Problems = problems.Groups
-	shown.Charts, shown.Ranges, err = d.charted(ctx, r, operate.SeriesRequest{Job: name}, "jobs", "name", name)
+	err := together(ctx, func(ctx context.Context) error {
+		problems, err := r.do.Problems(ctx, operate.ProblemFilter{Jobs: []string{name}})
+		shown.Problems = problems.Groups
+		return err
+	}, func(ctx context.Context) (err error) {
+		shown.Charts, shown.Ranges, err = d.charted(ctx, r, operate.SeriesRequest{Job: name}, "jobs", "name", name)
+		return err
+	})
 	return view{page: "job", title: name, section: "jobs", data: shown}, err
 }

@@ -28,29 +28,34 @@ type overview struct {
 func (d *dashboard) overview(ctx context.Context, r *request) (view, error) {
 	shown := overview{figures: d.headers.shown()}
 	shown.DeadRuns = countOf(shown.Counts, store.Dead)
-	attention, err := r.do.Attention(ctx)
+	err := together(ctx, func(ctx context.Context) error {
+		attention, err := r.do.Attention(ctx)
+		shown.Attention = attention.Items
+		return err
+	}, func(ctx context.Context) error {
+		queues, err := d.operator.Queues(ctx)
+		shown.Queues = queues.Queues
+		return err
+	}, func(ctx context.Context) error {
+		list, err := r.do.Runs(ctx, store.Filter{States: []store.State{store.Dead}, Limit: 5})
+		if shown.Latest = list.Runs; err != nil {
+			return err
+		}
+		newest, err := r.do.Runs(ctx, store.Filter{Limit: 1})
+		shown.Fresh = len(newest.Runs) == 0
+		return err
+	}, func(ctx context.Context) (err error) {
+		shown.Charts, shown.Ranges, err = d.charted(ctx, r, operate.SeriesRequest{}, "")
+		return err
+	})
 	if err != nil {
 		return view{}, err
 	}
-	queues, err := d.operator.Queues(ctx)
-	if err != nil {
-		return view{}, err
-	}
-	list, err := r.do.Runs(ctx, store.Filter{States: []store.State{store.Dead}, Limit: 5})
-	if err != nil {
-		return view{}, err
-	}
-	if shown.Charts, shown.Ranges, err = d.charted(ctx, r, operate.SeriesRequest{}, ""); err != nil {
-		return view{}, err
-	}
-	shown.Attention, shown.Queues, shown.Latest = attention.Items, queues.Queues, list.Runs
 	shown.oldest()
 	if shown.Capacity.N > 0 {
 		shown.Full = shareOf(shown.Executing.N / shown.Capacity.N)
 	}
-	newest, err := r.do.Runs(ctx, store.Filter{Limit: 1})
-	shown.Fresh = len(newest.Runs) == 0
-	return view{page: "overview", title: "Overview", section: "overview", data: shown}, err
+	return view{page: "overview", title: "Overview", section: "overview", data: shown}, nil
 }
 
 // oldest adds the rates of the queues, and finds the one whose oldest run is due for longest.

@@ -40,10 +40,22 @@ func (d *dashboard) problems(ctx context.Context, r *request) (view, error) {
 	if shown.Fixed, err = instantOf(shown.Since, r.now); err != nil {
 		return view{}, fmt.Errorf("%w: since: %w", store.ErrInvalid, err)
 	}
-	shown.ProblemList, err = r.do.Problems(ctx, operate.ProblemFilter{Acknowledged: shown.Acknowledged, Jobs: given(r.form["job"]), Queues: given(r.form["queue"]), Since: shown.Fixed})
-	if err == nil && !shown.Acknowledged {
-		err = d.failing(ctx, r, &shown)
-	}
+	var failures []operate.JobFailures
+	err = together(ctx, func(ctx context.Context) (err error) {
+		shown.ProblemList, err = r.do.Problems(ctx, operate.ProblemFilter{Acknowledged: shown.Acknowledged, Jobs: given(r.form["job"]), Queues: given(r.form["queue"]), Since: shown.Fixed})
+		return err
+	}, func(ctx context.Context) (err error) {
+		if shown.Acknowledged {
+			return nil
+		}
+		since := shown.Fixed
+		if since.IsZero() {
+			since = r.now.Add(-24 * time.Hour)
+		}
+		failures, err = d.operator.Failures(ctx, since)
+		return err
+	})
+	shown.failing(failures)
 	for i := range shown.Groups {
 		shown.Runs += shown.Groups[i].Count
 	}
@@ -51,12 +63,7 @@ func (d *dashboard) problems(ctx context.Context, r *request) (view, error) {
 }
 
 // failing adds which jobs fail most, and why.
-func (d *dashboard) failing(ctx context.Context, r *request, shown *problemsPage) error {
-	since := shown.Fixed
-	if since.IsZero() {
-		since = r.now.Add(-24 * time.Hour)
-	}
-	failures, err := d.operator.Failures(ctx, since)
+func (shown *problemsPage) failing(failures []operate.JobFailures) {
 	shown.More = max(len(failures)-failingMost, 0)
 	for _, of := range failures[:len(failures)-shown.More] {
 		job := failingJob{JobFailures: of}
@@ -68,7 +75,6 @@ func (d *dashboard) failing(ctx context.Context, r *request, shown *problemsPage
 		}
 		shown.Jobs = append(shown.Jobs, job)
 	}
-	return err
 }
 
 // askProblem asks before all runs of a group are changed.

@@ -56,15 +56,15 @@ func explainEnded(t *testing.T, f *fixture) {
 		return run.ID
 	}
 	e := f.wantKinds(ended(success()), operate.BlockerEnded, operate.BlockerKept)
-	if f.wantText(e, "it has succeeded", "by the retention of the workers (1 d)"); e.Past == "" || e.Blockers[1].EndsAt == nil {
+	if f.wantText(e, "succeeded", "by the retention of the workers (1 d)"); e.Past == "" || e.Blockers[1].EndsAt == nil {
 		t.Errorf("explained %+v", e)
 	}
 	dead := ended(store.Outcome{Kind: store.Death, Error: "smtp 550"})
-	f.wantText(f.wantKinds(dead, operate.BlockerEnded, operate.BlockerKept), "it is dead: smtp 550", "it is kept forever")
+	f.wantText(f.wantKinds(dead, operate.BlockerEnded, operate.BlockerKept), "dead: smtp 550", "it is kept forever")
 	if err := f.store.Declare(f.ctx, store.Declaration{Worker: worker, Jobs: []store.JobInfo{{Name: "mail", Queue: "default", MaxAttempts: 1, Retention: store.Duration(time.Hour)}}}); err != nil {
 		t.Fatal(err)
 	}
-	f.wantText(f.explain(dead), "by the retention of job mail (1h0m0s)")
+	f.wantText(f.explain(dead), "by the retention of job mail (1 h)")
 	cancelled := f.pendingBut(dead)[0]
 	f.operate(store.CancelRuns, cancelled)
 	if e = f.wantKinds(cancelled, operate.BlockerEnded, operate.BlockerKept); e.Blockers[0].By == nil || *e.Blockers[0].By != "ann" {
@@ -109,7 +109,7 @@ func explainAbsent(_ *testing.T, f *fixture) {
 	for i := range 6 {
 		id[i] = byte(stamp >> (8 * (5 - i)))
 	}
-	f.wantText(f.wantKinds(id, operate.BlockerAgedOut), "by its id it was made 3 h ", "kept for 1h0m0s")
+	f.wantText(f.wantKinds(id, operate.BlockerAgedOut), "by its id it was made 3 h ", "kept for 1 h")
 }
 
 func problemTests() map[string]func(*testing.T, *fixture) {
