@@ -49,6 +49,8 @@ func alarms() []alarm {
 			"Leases on a are about to expire: heartbeats come late"},
 		{"Store", storeFails, []string{`durable_store_duration_seconds_count{verb="heads",result="error"} 0+60x20`}, above(0), "5m", "7m", `verb="heads"`,
 			"Calls of the database fail: heads"},
+		{"Outages", outages, []string{`durable_store_outage_seconds_total 0x5 0+30x20`}, above(60), "5m", "10m", `instance="a"`,
+			"The database often does not answer the worker on a"},
 		{"LeasesExpired", leasesExpired, []string{`durable_leases_expired 2x20`}, above(0), "4m", "6m", "", "2 leases have expired, and no worker takes their runs back"},
 		{"OldestDue", nothingServes, []string{`durable_queue_oldest_due_seconds{queue="default"} 400x30`, `durable_queue_paused{queue="default"} 0x30`}, above(300),
 			"9m", "11m", `queue="default"`, "The oldest run on queue default has been due for 6m 40s"},

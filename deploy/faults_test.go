@@ -100,7 +100,8 @@ func (s *site) snapshot() metrics.Snapshot {
 	}
 	if s.worker != nil {
 		w := s.worker.Status()
-		shown.Worker = &metrics.Worker{Ready: w.Ready, Capacity: w.Capacity, Stuck: w.Stuck, BeatLag: w.BeatLag, LeaseMargin: w.LeaseMargin}
+		shown.Worker = &metrics.Worker{Ready: w.Ready, Capacity: w.Capacity, Stuck: w.Stuck, BeatLag: w.BeatLag, LeaseMargin: w.LeaseMargin,
+			Outages: w.Outages, Outage: w.Outage, Resting: w.Resting}
 	}
 	if s.stream != nil {
 		e := s.stream.Totals()
@@ -147,6 +148,27 @@ func (f *faulty) Renew(ctx context.Context, claims []lease.ClaimID, d time.Durat
 		return nil, err
 	}
 	return f.Store.Renew(ctx, claims, d)
+}
+
+func (f *faulty) Touch(ctx context.Context, worker store.WorkerID) error {
+	if err := f.fault("reclaim"); err != nil {
+		return err
+	}
+	return f.Store.Touch(ctx, worker)
+}
+
+func (f *faulty) Materialize(ctx context.Context, limit int, decide func(now time.Time, s store.Schedule) store.Decision) (store.MaterializeResult, error) {
+	if err := f.fault("materialize"); err != nil {
+		return store.MaterializeResult{}, err
+	}
+	return f.Store.Materialize(ctx, limit, decide)
+}
+
+func (f *faulty) Reclaim(ctx context.Context, request store.ReclaimRequest) (store.ReclaimResult, error) {
+	if err := f.fault("reclaim"); err != nil {
+		return store.ReclaimResult{}, err
+	}
+	return f.Store.Reclaim(ctx, request)
 }
 
 func (f *faulty) ReportWorker(ctx context.Context, report store.WorkerReport) (store.Shared, error) {
@@ -205,6 +227,13 @@ func storeFails(_ *testing.T, s *site) {
 	s.work(nil)
 	s.db.set(map[string]error{"heads": errFault})
 	s.pass(time.Minute)
+}
+
+func outages(_ *testing.T, s *site) {
+	s.work(nil)
+	s.pass(time.Minute)
+	s.db.set(map[string]error{"heads": errFault, "renew": errFault, "report": errFault, "reclaim": errFault, "materialize": errFault})
+	s.pass(3 * time.Minute)
 }
 
 func storeSlow(_ *testing.T, s *site) {

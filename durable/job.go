@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/durable-worker/durable-worker/internal/storable"
@@ -102,6 +103,7 @@ func (j Job[A]) Info() JobInfo {
 		Name: j.name, Queue: j.policy.queue, Priority: j.policy.priority,
 		MaxAttempts: j.policy.maxAttempts, Timeout: store.Duration(j.policy.timeout), OnCrash: j.policy.onCrash,
 		Retention: store.Duration(j.policy.retention), Limits: j.policy.limits.declared(),
+		Code: store.JobCode{Aliases: slices.Clone(j.policy.aliases), Redacted: slices.Clone(j.policy.redacted)},
 	}
 }
 

@@ -131,12 +131,13 @@ func (x *execution) logText(kind store.OutcomeKind) string {
 	return lines.text()
 }
 
-// errorText is err.Error(), which a user's type may make panic.
+// errorText is err.Error(), which a user's type may make panic, without the line ends
+// that programs of others put behind theirs.
 func errorText(err error) (text string) {
 	defer func() {
 		if recover() != nil {
 			text = fmt.Sprintf("an error of type %T whose Error method panics", err)
 		}
 	}()
-	return err.Error()
+	return strings.TrimRight(err.Error(), " \t\r\n")
 }

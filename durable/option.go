@@ -50,6 +50,7 @@ type policy struct {
 	expiresAt   time.Time
 	aliases     []string // of a job
 	codec       Codec    // of a job; nil: none
+	redacted    []string // of a job: paths
 	key         store.Key
 	keyedBy     []string   // the options that gave the key
 	plan        store.Plan // of a schedule
@@ -103,6 +104,11 @@ func (p policy) faults() []error {
 	faults := run.PolicyFaults()
 	if !store.ValidRetention(p.retention) {
 		faults = append(faults, fmt.Errorf("retention %v: want at least 1s, or KeepForever", p.retention))
+	}
+	for _, path := range p.redacted {
+		if err := store.CheckRedacted(path); err != nil {
+			faults = append(faults, fmt.Errorf("redacted %w", err))
+		}
 	}
 	return faults
 }

@@ -10,6 +10,9 @@ type Status struct {
 	Executing    int           // handlers that have not returned
 	Stuck        int           // of them, given up
 	SinceContact time.Duration // since the store last answered
+	Outages      int           // how often the store has stopped to answer
+	Outage       time.Duration // from the first call that failed to the next that was answered, over all of these
+	Resting      time.Duration // for how long this worker leaves expired leases alone, after an outage or a jump of the store's clock; zero: it takes them
 	BeatLag      time.Duration // by how much the last heartbeat was answered later than it was due
 	LeaseMargin  float64       // of the lease that ends first, the share of its duration that is left before this process gives it up; 1: it has none
 	Unsettled    Unsettled     // outcomes that the store does not take
@@ -23,7 +26,7 @@ func (w *Worker) Status() Status {
 	now := w.config.Elapsed()
 	since, l := now-w.health.answeredAt, w.config.Terms.Duration
 	away := w.health.silent && since >= l || w.health.refused && w.health.takeover.Unwritten(now) >= l
-	misfit := w.health.misfit
+	misfit, outages, outage, resting := w.health.misfit, w.health.outages, w.health.outage(now), w.health.takeover.Resting(now)
 	w.health.mu.Unlock()
 	phase, unsettled := w.phase.Load(), w.settler.status()
 	var lag time.Duration
@@ -32,6 +35,7 @@ func (w *Worker) Status() Status {
 		lag, margin = w.keeper.Lag(), w.keeper.Margin()
 	}
 	return Status{
+		Outages: outages, Outage: outage, Resting: resting,
 		Capacity: w.config.MaxConcurrentRuns, BeatLag: lag, LeaseMargin: margin, Misfit: misfit,
 		Ready:     phase == phaseWorking && !away && !unsettled.Full && misfit == "",
 		Unsettled: unsettled,

@@ -22,6 +22,9 @@ type storeHealth struct {
 	mu         sync.Mutex
 	answeredAt time.Duration // monotonic time when the store last answered
 	silent     bool          // the last call failed
+	outages    int           // times that a call failed after one that was answered
+	outSince   time.Duration // monotonic time of the first call that failed, while silent
+	outFor     time.Duration // of the outages that have ended, together
 	refused    bool          // the last write failed
 	takeover   protocol.Takeover
 	warned     map[string]warning // by message
@@ -53,10 +56,32 @@ func (h *storeHealth) observeCall(now time.Duration, err error) {
 		h.misfit = errorText(err)
 	}
 	if err != nil {
-		h.silent = !errors.Is(err, context.Canceled)
+		h.failed(now, !errors.Is(err, context.Canceled))
 		return
 	}
+	if h.silent {
+		h.outFor += now - h.outSince
+	}
 	h.answeredAt, h.silent = now, false
+}
+
+// failed records that a call has failed, and whether the store is to be blamed.
+func (h *storeHealth) failed(now time.Duration, silent bool) {
+	switch {
+	case silent && !h.silent:
+		h.outages, h.outSince = h.outages+1, now
+	case !silent && h.silent:
+		h.outFor += now - h.outSince
+	}
+	h.silent = silent
+}
+
+// outage is for how long the store has not answered, in all; h.mu is held.
+func (h *storeHealth) outage(now time.Duration) time.Duration {
+	if h.silent {
+		return h.outFor + now - h.outSince
+	}
+	return h.outFor
 }
 
 // observeFit records that a call has succeeded which a store refuses whose schema it

@@ -66,7 +66,9 @@ type Config struct {
 	DashboardCert          string `env:"DURABLE_DASHBOARD_TLS_CERT"`
 	DashboardKey           string `env:"DURABLE_DASHBOARD_TLS_KEY"`
 
-	Redact string `env:"DURABLE_REDACT"` // empty: nothing is hidden
+	Redact         string `env:"DURABLE_REDACT"` // empty: nothing is hidden
+	DashboardArgs  string `env:"DURABLE_DASHBOARD_ARGS" envDefault:"operator"`
+	DashboardTexts string `env:"DURABLE_DASHBOARD_TEXTS" envDefault:"viewer"`
 
 	EventsURL        string `env:"DURABLE_EVENTS_WEBHOOK_URL"` // empty: no events are sent
 	EventsSecret     string `env:"DURABLE_EVENTS_WEBHOOK_SECRET"`

@@ -122,7 +122,7 @@ func TestConfigShowsWhatIsInForce(t *testing.T) {
 	t.Parallel()
 	defaults := decode[shown](t, execute(t, nil, "config", "--json").stdout)
 	require.Empty(t, defaults.Faults)
-	require.Len(t, defaults.Variables, 52)
+	require.Len(t, defaults.Variables, 54)
 	for _, v := range defaults.Variables {
 		require.False(t, v.Set)
 		require.NotEmpty(t, v.Unit, v.Name)
@@ -150,7 +150,7 @@ func TestConfigShowsWhatIsInForce(t *testing.T) {
 
 	text := execute(t, nil, "config")
 	require.Equal(t, 0, text.code)
-	require.Equal(t, 53, strings.Count(text.stdout, "\n"))
+	require.Equal(t, 55, strings.Count(text.stdout, "\n"))
 }
 
 func TestAVariableThatDoesNotExistIsWarnedAbout(t *testing.T) {

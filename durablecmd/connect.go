@@ -142,6 +142,11 @@ func (p *program) withStore(ctx context.Context, use schemaUse, work func(contex
 	}
 	ctx, cancel := p.untilSignal(ctx)
 	defer cancel()
+	endFeed, err := p.feedChanges(ctx, config, logger)
+	if err != nil {
+		return err
+	}
+	defer endFeed()
 	store, err := connector{name: p.name, config: config, logger: logger, hook: p.seams.connect}.open(ctx, use)
 	if err == nil {
 		defer store.Close()
@@ -157,7 +162,7 @@ func (p *program) withStore(ctx context.Context, use schemaUse, work func(contex
 // nil.
 func (p *program) operator(db backend.Store, locks lock.Locks) *operate.Operator {
 	return operate.New(db, operate.Config{Locks: locks, Jobs: p.jobs, Examine: db.Examine, Disconnected: backend.Disconnected,
-		Transient: backend.Transient, Repeating: p.repeating, Redact: p.redact, Now: p.now})
+		Transient: backend.Transient, Repeating: p.repeating, Redact: p.redact, Changed: p.changed, Now: p.now})
 }
 
 // repeating says on stderr that a call is repeated.

@@ -15,6 +15,7 @@ import (
 	"github.com/durable-worker/durable-worker/operate/access"
 	"github.com/durable-worker/durable-worker/operate/api"
 	"github.com/durable-worker/durable-worker/operate/dashboard"
+	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/backend"
 )
 
@@ -40,7 +41,7 @@ func (dashboardVerb) Run(ctx context.Context, p *program) error {
 		if err != nil {
 			return err
 		}
-		defer board.open(db, locks)()
+		defer board.open(db, locks, p.changed)()
 		scheme := "http"
 		if config.DashboardCert != "" {
 			scheme = "https"
@@ -86,10 +87,11 @@ func (p *program) listenDashboard(ctx context.Context, config Config, logger *sl
 }
 
 // open shows a store. The function that it returns ends what the dashboard has begun.
-func (b *board) open(db backend.Store, locks lock.Locks) (end func()) {
+func (b *board) open(db backend.Store, locks lock.Locks, changed func(store.Change)) (end func()) {
 	if b == nil {
 		return func() {}
 	}
+	b.p.changed = changed
 	operator := b.p.operator(db, locks)
 	handler, err := b.handler(operator)
 	if err != nil { // the configuration has been checked
@@ -106,12 +108,13 @@ func (b *board) open(db backend.Store, locks lock.Locks) (end func()) {
 // handler is everything that the dashboard serves.
 func (b *board) handler(operator *operate.Operator) (http.Handler, error) {
 	mux, auth, hosts := http.NewServeMux(), b.config.auth(), list(b.config.DashboardHosts)
-	v1, err := api.New(operator, api.Config{Auth: auth, Hosts: hosts, Logger: b.logger})
+	args, texts := b.config.sees()
+	v1, err := api.New(operator, api.Config{Auth: auth, Hosts: hosts, Args: args, Texts: texts, Logger: b.logger})
 	if err != nil {
 		return nil, err
 	}
 	mux.Handle("/api/v1/", http.StripPrefix("/api/v1", v1))
-	pages, err := dashboard.New(operator, dashboard.Config{Auth: auth, Hosts: hosts, Title: b.title, Logger: b.logger})
+	pages, err := dashboard.New(operator, dashboard.Config{Auth: auth, Hosts: hosts, Args: args, Texts: texts, Title: b.title, Logger: b.logger})
 	mux.Handle("/", pages)
 	return mux, err
 }

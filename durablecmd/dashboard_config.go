@@ -161,9 +161,31 @@ func dashboardVariables() []variable {
 		secret(varProxySecret, func(c Config) string { return c.DashboardProxySecret }, func(c Config) string { return c.DashboardProxySecretIn }),
 		[]variable{
 			redacted(),
+			role("DURABLE_DASHBOARD_ARGS", access.Operator, "sees args, results and checkpoints", func(c Config) string { return c.DashboardArgs }),
+			role("DURABLE_DASHBOARD_TEXTS", access.Viewer, "sees errors, stacks, log lines and notes", func(c Config) string { return c.DashboardTexts }),
 			cert,
 			optional(varTLSKey, "path", "a file with the key of the certificate in PEM", func(c Config) string { return c.DashboardKey }),
 		})
+}
+
+// role is a variable with the least role that may do something.
+func role(name string, standard access.Role, may string, value func(c Config) string) variable {
+	return variable{name: name, standard: standard.String(), unit: "role", constraint: "viewer or operator: the least role that " + may, show: value,
+		valid: func(c Config) bool {
+			return value(c) == access.Viewer.String() || value(c) == access.Operator.String()
+		}}
+}
+
+// sees are the least roles that see args, and texts.
+func (c Config) sees() (args, texts access.Role) {
+	args, texts = access.Operator, access.Viewer
+	if c.DashboardArgs == access.Viewer.String() {
+		args = access.Viewer
+	}
+	if c.DashboardTexts == access.Operator.String() {
+		texts = access.Operator
+	}
+	return args, texts
 }
 
 func redacted() variable {

@@ -94,7 +94,7 @@ func (v demoVerb) play(ctx context.Context, p *program, db backend.Store, on dem
 	if err != nil {
 		return tally{}, err
 	}
-	defer pages.open(db, db.Locks())()
+	defer pages.open(db, db.Locks(), nil)()
 	d := director{
 		operator: p.operator(db, nil), client: durable.NewClient(db), plan: demoPlan(v.For), show: p.demoView(v.For, pages.address()),
 		now: p.now, began: on.began, deadline: v.For - demoDrain - demoGrace - demoSpare,

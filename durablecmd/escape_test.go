@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -21,13 +22,16 @@ func TestNothingThatATerminalObeysIsPrinted(t *testing.T) {
 	args := `{"message":"` + hostile + `"}`
 	s := serve(t, append(env, "DURABLE_LOG_FORMAT=json"), func(ctx context.Context, app *durablecmd.App) error {
 		durable.Register(app.Worker, durable.NewJob[map[string]string]("fail"), func(_ context.Context, run *durable.Run[map[string]string]) error {
-			return durable.Permanent(textError(run.Args["message"]))
+			run.Log().Info("asked", "for", 1500*time.Millisecond)
+			return durable.Permanent(textError(run.Args["message"] + "\n"))
 		})
 		return stock(ctx, app)
 	})
 	s.logs("worker started")
 	fail := strings.TrimSpace(execute(t, env, "enqueue", "fail", "--args", args).stdout)
 	execute(t, env, "enqueue", "log", "--args", args)
+	s.logs(`"for":"1.5s"`)
+	s.logs(`"error":"a\u009b31mb\u202ec\u007fd\udb40\udc41e"`)
 	s.logs(`"message":"a\u009b31mb\u202ec\u007fd\udb40\udc41e"`)
 	eventually(t, env, "dead", "runs", "show", fail)
 	for _, e := range []ended{

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/durable-worker/durable-worker/observe"
 	"github.com/durable-worker/durable-worker/observe/events"
 	"github.com/durable-worker/durable-worker/observe/metrics"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 const (
@@ -34,7 +36,7 @@ func eventVariables() []variable {
 	key[0].valid = func(c Config) bool { return c.EventsSecret == "" || events.CheckSecret(c.EventsSecret) == nil }
 	return append([]variable{
 		hook,
-		{name: varEvents, standard: defaultEvents, unit: "names", constraint: "kinds of events separated by commas, such as run.dead; run.*, worker.* or all",
+		{name: varEvents, standard: defaultEvents, unit: "names", constraint: "kinds of events separated by commas, such as run.dead; run.*, operator.*, worker.* or all",
 			show: func(c Config) string { return c.Events },
 			valid: func(c Config) bool {
 				_, err := events.ParseKinds(c.Events)
@@ -108,6 +110,37 @@ func (f *feed) begin(ctx context.Context, worker *durable.Worker) (end func()) {
 		running.Wait()
 		f.client.CloseIdleConnections()
 	}
+}
+
+// feedChanges passes on as events what the program's operators change, if the
+// configuration wants them, until the function that it returns is called. It waits then
+// for a few seconds for what is under way.
+func (p *program) feedChanges(ctx context.Context, config Config, logger *slog.Logger) (end func(), err error) {
+	kinds, _ := events.ParseKinds(config.Events) // the configuration has been checked
+	if !slices.Contains(kinds, events.OperatorChanged) {
+		return func() {}, nil
+	}
+	f, err := newFeed(config, p.seams.versionOf(), logger)
+	if f == nil || err != nil {
+		return func() {}, err
+	}
+	p.changed = f.stream.Changed
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	running.Go(func() { f.stream.Run(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
+		f.client.CloseIdleConnections()
+	}, nil
+}
+
+// changes is what takes the changes of operators; nil: nothing does.
+func (f *feed) changes() func(store.Change) {
+	if f == nil {
+		return nil
+	}
+	return f.stream.Changed
 }
 
 func (f *feed) beat(ctx context.Context, worker *durable.Worker) {

@@ -76,3 +76,31 @@ func TestWhatIsWrongWithAWebhookIsSaid(t *testing.T) {
 	require.Contains(t, shown.stdout, "https://a.example/…")
 	require.NotContains(t, shown.stdout, "canary")
 }
+
+// TestACommandPostsWhatItChanges: a verb that changes something waits until its event is
+// sent, and one that only reads sends none.
+func TestACommandPostsWhatItChanges(t *testing.T) {
+	t.Parallel()
+	posted := make(chan events.Event, 10)
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		var batch events.Batch
+		if json.NewDecoder(r.Body).Decode(&batch) == nil {
+			for _, e := range batch.Events {
+				posted <- e
+			}
+		}
+	}))
+	t.Cleanup(receiver.Close)
+	env := file(t, "DURABLE_EVENTS_WEBHOOK_URL="+receiver.URL, "DURABLE_EVENTS_WEBHOOK_SECRET="+eventSecret, "DURABLE_EVENTS=operator.*")
+	migrated := execute(t, env, "migrate", "up")
+	require.Equal(t, 0, migrated.code, migrated.stderr)
+	paused := execute(t, env, "queues", "pause", "mail", "--force")
+	require.Equal(t, 0, paused.code, paused.stderr)
+	require.Equal(t, 0, execute(t, env, "queues", "list").code)
+	require.Len(t, posted, 1)
+	e := <-posted
+	require.Equal(t, events.OperatorChanged, e.Kind)
+	require.Equal(t, []any{"queue", "mail", "pause"}, []any{e.Change.Kind, e.Change.Subject, e.Change.Action})
+	require.NotEmpty(t, e.Change.By)
+	require.Nil(t, e.Run)
+}

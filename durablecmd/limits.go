@@ -192,7 +192,13 @@ func (v limitsSetVerb) Run(ctx context.Context, p *program) error {
 		if err := v.onto(&limit); err != nil {
 			return err
 		}
-		return p.changedLimit(v.JSON)(o.SetLimit(ctx, limit))
+		changed, err := o.SetLimit(ctx, limit)
+		if err != nil || v.JSON {
+			return p.changedLimit(v.JSON)(changed, err)
+		}
+		_, err = fmt.Fprintf(p.stdout, "%s: set to %s\n", printable(changed.Name), limitText(&operate.LimitRule{Kind: limit.Kind, Max: limit.Max,
+			Period: store.Duration(limit.Period), Burst: limit.Burst, Least: limit.Least, Most: limit.Most, WhenFull: limit.WhenFull}))
+		return err
 	})
 }
 
@@ -242,7 +248,7 @@ func (p *program) changedLimit(asJSON bool) func(operate.ChangedLimit, error) er
 }
 
 var limitDone = map[store.LimitCommand]string{ //nolint:gochecknoglobals // a constant table
-	store.SetLimit: "set", store.DrainLimit: "admits nothing more", store.ResumeLimit: "applies", store.DisableLimit: "admits everything",
+	store.DrainLimit: "admits nothing more", store.ResumeLimit: "applies", store.DisableLimit: "admits everything",
 	store.DeleteLimit: "deleted", store.ReleasePermit: "released", store.LiftPenalty: "not penalized",
 }
 

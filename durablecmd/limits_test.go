@@ -112,7 +112,7 @@ func TestLimits(t *testing.T) {
 			require.Equal(t, "Acme", <-begun, "a place more")
 			eventually(t, env, "in use   3", "limits", "show", "tenant", "--key", "acme")
 
-			require.Contains(t, do(1, "limits", "delete", "tenant"), "conflict: limit \"tenant\" is in use: 1 runs wait for it and 3 places are held; turn it off first")
+			require.Contains(t, do(1, "limits", "delete", "tenant"), "conflict: limit \"tenant\" is in use: 1 runs wait for it and 3 places are held; turn it off, and delete it when those runs have ended")
 			key = decode[limitKey](t, do(0, "limits", "show", "tenant", "--key", "acme", "--json"))
 			require.Equal(t, "tenant: released\n", do(0, "limits", "release", "tenant=acme", key.Permits[0].Owner))
 			require.Equal(t, "Acme", <-begun, "a place that was taken away is free")
@@ -143,13 +143,13 @@ func changeLimits(t *testing.T, env []string, do func(code int, args ...string) 
 	require.Equal(t, "API: admits everything\n", do(0, "limits", "off", "API"))
 	require.Equal(t, "off", state("api"))
 	require.Equal(t, "api: applies\n", do(0, "limits", "resume", "api"))
-	require.Equal(t, "api: set\n", do(0, "limits", "set", "api", "--when-full", "retry", "--retry-after", "1m", "--max", "50"))
+	require.Equal(t, "api: set to 50 in 1s, 10 together, then retry\n", do(0, "limits", "set", "api", "--when-full", "retry", "--retry-after", "1m", "--max", "50"))
 	require.Regexp(t, `(?m)^api +token-bucket +50 in 1s, 10 together, then retry +active, edited`, do(0, "limits", "list"))
 	do(0, "limits", "set", "api", "--when-full", "wait")
 	require.Regexp(t, `(?m)^api +token-bucket +50 in 1s, 10 together +active, edited`, do(0, "limits", "list"))
 
 	require.Contains(t, do(2, "limits", "set", "mine", "--max", "3"), `there is no limit "mine": add --kind to create it`)
-	require.Equal(t, "mine: set\n", do(0, "limits", "set", "mine", "--kind", "dynamic-window", "--max", "20", "--period", "1h", "--buckets", "60", "--least", "2", "--most", "20"))
+	require.Equal(t, "mine: set to 20 in 1h0m0s, 2 to 20 a key\n", do(0, "limits", "set", "mine", "--kind", "dynamic-window", "--max", "20", "--period", "1h", "--buckets", "60", "--least", "2", "--most", "20"))
 	require.Regexp(t, `(?m)^mine +dynamic-window +20 in 1h0m0s, 2 to 20 a key +active, edited`, do(0, "limits", "list"))
 	require.Equal(t, "mine: deleted\n", do(0, "limits", "delete", "mine"))
 	require.Contains(t, do(1, "limits", "drain", "mine"), "not found")
@@ -164,7 +164,7 @@ func changeLimits(t *testing.T, env []string, do func(code int, args ...string) 
 	require.NotNil(t, decode[limitKey](t, do(0, "limits", "show", "tenant", "--key", "bolt", "--json")).NotBefore)
 	require.Equal(t, "tenant: not penalized\n", do(0, "limits", "lift", "tenant=BOLT"))
 	require.NotContains(t, do(0, "limits", "show", "tenant", "--key", "bolt"), "penalized")
-	require.Equal(t, "tenant: set\n", do(0, "limits", "set", "tenant", "--max", "3"))
+	require.Equal(t, "tenant: set to 3\n", do(0, "limits", "set", "tenant", "--max", "3"))
 }
 
 // TestWrongLimits: what cannot be is refused by its name, and what people type is shown

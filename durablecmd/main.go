@@ -22,6 +22,7 @@ import (
 	"github.com/durable-worker/durable-worker/lock"
 	"github.com/durable-worker/durable-worker/observe"
 	"github.com/durable-worker/durable-worker/operate"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // App is what the function given to Main works with.
@@ -88,6 +89,7 @@ type program struct {
 	setDefault     func(*slog.Logger)
 	setTracing     func(trace.TracerProvider)
 	redact         *operate.Redaction // nil: nothing is hidden
+	changed        func(store.Change) // passes what operators change on as events; nil: none are sent
 	wide           bool               // tables are not made to fit
 	now            func() time.Time   // only to tell people how long ago something was
 }
@@ -195,9 +197,18 @@ func newLogger(w io.Writer, level, format string) *slog.Logger {
 	_ = threshold.UnmarshalText([]byte(level)) // loadConfig has checked it
 	options.Level = threshold
 	if format == "json" {
+		options.ReplaceAttr = durationAsText
 		return slog.New(slog.NewJSONHandler(plainJSON{w}, options)) // one Write a record
 	}
 	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// durationAsText has JSON say 1.5s, as text does, also in lines of handlers.
+func durationAsText(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.StringValue(a.Value.Duration().String())
+	}
+	return a
 }
 
 // terminalOf reports whether w is a terminal that can be redrawn.

@@ -167,9 +167,9 @@ func (t *tenure) run(ctx context.Context) error {
 	if err = app.setUp(ctx, t.setup); err == nil {
 		shown, closeShown := t.forOperators(ctx, store)
 		defer closeShown()
-		defer t.board.open(shown, locks)()
-		t.health.watch(app)
 		defer feed.begin(ctx, app.Worker)()
+		defer t.board.open(shown, locks, feed.changes())()
+		t.health.watch(app)
 		err = app.Worker.Run(ctx)
 	}
 	return errors.Join(err, app.stop(ctx))

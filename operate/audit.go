@@ -28,6 +28,7 @@ func (o *Operator) Changes(ctx context.Context, filter store.ChangeFilter) (Chan
 		if err != nil {
 			return list, err
 		}
+		o.showChanges(page.Changes)
 		list.Changes = append(list.Changes, page.Changes...)
 		if page.Next == 0 {
 			list.Next = nil

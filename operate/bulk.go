@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 
@@ -61,7 +62,7 @@ func (a *Actor) AcknowledgeAll(ctx context.Context, filter store.Filter, reason 
 func (a *Actor) changeAll(ctx context.Context, action store.RunAction, filter store.Filter, reason string, progress func(Bulk)) (Bulk, error) {
 	bulk := &store.BulkChange{ID: uuid.New(), Filter: filter}
 	bulk.Filter.States = statesOf(action, filter)
-	return a.eachPage(ctx, action, filter, progress, func(page []store.Record) ([]store.ChangedRun, error) {
+	done, err := a.eachPage(ctx, action, filter, progress, func(page []store.Record) ([]store.ChangedRun, error) {
 		ids := make([]store.RunID, len(page))
 		for i := range page {
 			ids[i] = page[i].ID
@@ -69,6 +70,8 @@ func (a *Actor) changeAll(ctx context.Context, action store.RunAction, filter st
 		changed, err := a.change(ctx, store.RunCommand{Action: action, Reason: reason, Bulk: bulk}, ids)
 		return changed.Runs, err
 	})
+	a.noteBulk(bulk, action, reason, done)
+	return done, err
 }
 
 // PreviewAll is what CancelAll, RetryAll or DeleteAll would do now, and changes
@@ -94,6 +97,9 @@ func (o *Operator) PreviewAll(ctx context.Context, action store.RunAction, filte
 func (o *Operator) eachPage(ctx context.Context, action store.RunAction, filter store.Filter, progress func(Bulk),
 	do func(page []store.Record) ([]store.ChangedRun, error),
 ) (Bulk, error) {
+	if err := o.MayFind(filter); err != nil {
+		return Bulk{}, fmt.Errorf("%s runs: %w", action, err)
+	}
 	given := filter
 	filter.States = statesOf(action, filter)
 	filter.Limit = store.LargestPage
@@ -104,7 +110,7 @@ func (o *Operator) eachPage(ctx context.Context, action store.RunAction, filter 
 		if err != nil {
 			return done, fmt.Errorf("%s runs: %w", action, err)
 		}
-		changed, err := do(page.Runs)
+		changed, err := do(slices.DeleteFunc(page.Runs, func(run store.Record) bool { return !o.found(&run, &filter) }))
 		if err != nil {
 			return done, err
 		}
@@ -136,11 +142,11 @@ func (o *Operator) pendingToo(ctx context.Context, action store.RunAction, filte
 		return store.Count{}
 	}
 	filter.States = []store.State{store.Pending}
-	counts, err := o.store.CountMatching(ctx, filter)
+	counts, err := o.CountMatching(ctx, filter)
 	if err != nil {
 		return store.Count{}
 	}
-	return counts[store.Pending]
+	return counts.Counts[store.Pending]
 }
 
 // Matching counts the runs that a change to all runs of a filter is about. It is

@@ -73,7 +73,7 @@ func (a *Actor) StartBulk(order BulkOrder) (BulkStatus, error) {
 		order.Filter.Until = now
 	}
 	command := store.RunCommand{Action: order.Action, Reason: order.Reason, By: a.by}
-	if err := errors.Join(command.Check(), rangeFault(order.Filter)); err != nil {
+	if err := errors.Join(command.Check(), rangeFault(order.Filter), a.MayFind(order.Filter)); err != nil {
 		return BulkStatus{}, err
 	}
 	b := &a.bulks
@@ -151,7 +151,9 @@ func (o *Operator) Bulk(n int64) (BulkStatus, error) {
 	if err != nil {
 		return BulkStatus{}, err
 	}
-	return one.status, nil
+	status := one.status
+	o.showFilter(&status.Filter)
+	return status, nil
 }
 
 func (b *bulks) find(n int64) (*bulk, error) {
@@ -169,7 +171,9 @@ func (o *Operator) BulkList() []BulkStatus {
 	defer o.bulks.mu.Unlock()
 	list := make([]BulkStatus, 0, len(o.bulks.all))
 	for _, one := range slices.Backward(o.bulks.all) {
-		list = append(list, one.status)
+		status := one.status
+		o.showFilter(&status.Filter)
+		list = append(list, status)
 	}
 	return list
 }

@@ -53,6 +53,7 @@ func (a *Actor) change(ctx context.Context, command store.RunCommand, runs []sto
 			return ChangedRuns{changed}, err
 		}
 		changed = append(changed, some...)
+		a.noteRuns(&command, some)
 		a.publish(ctx, action, some)
 		a.hub.touch("runs")
 	}

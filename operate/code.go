@@ -23,8 +23,9 @@ const (
 	Interrupted  Code = "interrupted" // the caller gave up
 	// NotMigrated: the schema of the database does not fit this program.
 	NotMigrated Code = "not_migrated"
-	Busy        Code = "busy"   // too much is under way: try again later
-	Failed      Code = "failed" // anything else
+	Busy        Code = "busy"      // too much is under way: try again later
+	Forbidden   Code = "forbidden" // the role of who asks does not allow it
+	Failed      Code = "failed"    // anything else
 )
 
 // ErrBusy says that as much is under way as this process allows.
@@ -48,6 +49,8 @@ func CodeOf(err error, transient func(error) bool) Code {
 		return NotMigrated
 	case errors.Is(err, ErrBusy):
 		return Busy
+	case errors.Is(err, ErrHidden):
+		return Forbidden
 	case errors.Is(err, context.Canceled):
 		return Interrupted
 	case transient != nil && transient(err):

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -56,7 +57,7 @@ func (o *Operator) EnqueueAll(ctx context.Context, runs []store.NewRun) ([]Enque
 // unmasked refuses runs whose args were copied from what is shown with masks.
 func (o *Operator) unmasked(runs ...store.NewRun) error {
 	for i := range runs {
-		if _, err := o.config.Redact.restored(runs[i].Args, nil); err != nil {
+		if _, err := o.redactions.of(runs[i].Job).restored(runs[i].Args, nil); err != nil {
 			return err
 		}
 	}
@@ -108,7 +109,7 @@ func (a *Actor) Rerun(ctx context.Context, id store.RunID, args json.RawMessage,
 	if err != nil {
 		return NamedRun{}, fmt.Errorf("rerun: %w", err)
 	}
-	if args, err = a.config.Redact.restored(args, record.Args); err != nil {
+	if args, err = a.redactions.of(record.Job).restored(args, record.Args); err != nil {
 		return NamedRun{}, fmt.Errorf("rerun: %w", err)
 	}
 	same := args == nil
@@ -139,6 +140,7 @@ func (a *Actor) Rerun(ctx context.Context, id store.RunID, args json.RawMessage,
 	if _, err := a.store.Rerun(ctx, id, run, a.by); err != nil {
 		return NamedRun{}, err
 	}
+	a.note(kindRun, id.String(), rules.Reruns, "", 0)
 	return NamedRun{run.ID}, nil
 }
 

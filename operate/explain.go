@@ -19,6 +19,9 @@ func (o *Operator) Explain(ctx context.Context, id store.RunID) (Explanation, er
 	if err != nil {
 		return Explanation{}, err
 	}
+	if facts.Run != nil {
+		o.show(facts.Run)
+	}
 	return Explain(facts), nil
 }
 

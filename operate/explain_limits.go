@@ -52,7 +52,7 @@ func (e *explaining) limit(g *store.GateFacts, due bool) {
 	case g.Limit.Max == 0:
 		why = append(why, "it admits nothing: its most is 0")
 	case !g.Limit.Rate() && g.InUse+weight > g.Limit.Max:
-		why = append(why, fmt.Sprintf("%d of %d places are in use%s", g.InUse, g.Limit.Max, owners(g.Permits)))
+		why = append(why, inUse(g))
 		b.EndsAt = freesAt(g.Permits)
 	case g.Limit.Rate() && g.NextAt != nil && g.NextAt.After(e.Facts.At):
 		why, b.EndsAt = append(why, "the next start is in "+span(g.NextAt.Sub(e.Facts.At))), g.NextAt
@@ -70,9 +70,18 @@ func (e *explaining) limit(g *store.GateFacts, due bool) {
 	}
 	next := []Remedy{{"show", RoleViewer, "see who has the places and who waits", show}}
 	if g.Limit.Max > 0 && !g.Limit.Rate() {
-		next = append(next, Remedy{"set", RoleOperator, "let the limit admit more", fmt.Sprintf("limits set %s --max %d", shellWord(g.Limit.Name), g.Limit.Max+1)})
+		next = append(next, Remedy{"set", RoleOperator, "let the limit admit more", fmt.Sprintf("limits set %s --max %d", shellWord(g.Limit.Name), max(g.Limit.Max, g.InUse)+1)})
 	}
 	e.block(b, e.gateDetail(g), next...)
+}
+
+// inUse says how many places of a full limit are taken. More are than there are after it
+// was lowered.
+func inUse(g *store.GateFacts) string {
+	if g.InUse > g.Limit.Max {
+		return fmt.Sprintf("%d places are in use%s, and it was lowered to %d", g.InUse, owners(g.Permits), g.Limit.Max)
+	}
+	return fmt.Sprintf("%d of %d places are in use%s", g.InUse, g.Limit.Max, owners(g.Permits))
 }
 
 // hasPermit reports whether the run has the places already: since an earlier attempt, or

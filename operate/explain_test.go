@@ -125,6 +125,7 @@ func explained() []struct {
 		{"isolated", change(waiting, func(f *store.Facts) { f.Run.Isolated, f.Run.CrashCount = true, 2 })},
 		{"isolated, with an idle worker", change(waiting, func(f *store.Facts) { f.Run.Isolated, f.Run.CrashCount, f.Workers[0].Executing = true, 2, 0 })},
 		{"limit", limited(limit(store.LimitActive, 2, 2))},
+		{"limit lowered", limited(limit(store.LimitActive, 2, 5))},
 		{"limit draining", limited(limit(store.LimitDraining, 2, 2))},
 		{"limit off", limited(limit(store.LimitOff, 2, 2))},
 		{"limit, a place of its own", change(limited(limit(store.LimitActive, 2, 2)), func(f *store.Facts) { f.Gates[0].Permits[0].Owner = explainedID })},

@@ -152,5 +152,6 @@ func (a *Actor) changeLimit(ctx context.Context, change store.LimitChange) (Chan
 	if err := a.store.ChangeLimit(ctx, change); err != nil {
 		return ChangedLimit{}, fmt.Errorf("limit %q: %w", change.Limit.Name, err)
 	}
+	a.note(kindLimit, change.Limit.Name, string(change.Command), "", 0)
 	return ChangedLimit{change.Limit.Name, change.Command}, nil
 }

@@ -68,6 +68,9 @@ func (a *Actor) ReleaseLock(ctx context.Context, name string, slot int, reason s
 	}
 	defer a.hub.touch("locks")
 	answer.Released, err = locks.ForceRelease(ctx, lock.Force{Name: name, Slot: slot, By: a.by, Reason: reason})
+	if answer.Released {
+		a.note(kindLock, fmt.Sprintf("%s, slot %d", name, slot), "release", reason, 0)
+	}
 	if err == nil && !answer.Released {
 		err = fmt.Errorf("lock %s, slot %d is not held: %w", name, slot, store.ErrNotFound)
 	}

@@ -16,7 +16,7 @@ type Config struct {
 	// them these methods answer ErrInvalid.
 	Locks lock.Locks
 	// Jobs are jobs known to the program. Job finds one of them when no worker
-	// has declared a job of that name.
+	// has declared a job of that name. What they hide of args is hidden.
 	Jobs []store.JobInfo
 	// Examine returns the findings of the storage engine, for the Operator's
 	// method of this name. Without it there are none.
@@ -32,8 +32,13 @@ type Config struct {
 	// and the pause before the next one.
 	Repeating func(err error, pause time.Duration)
 	// Redact hides values of args, results and checkpoints from all who read through the
-	// Operator. Default: nothing is hidden.
+	// Operator, beside what the jobs of Jobs hide of their own runs (durable.Redacted).
+	// Default: nothing is hidden.
 	Redact *Redaction
+	// Changed is called after each change that an Actor has made, with the words of the
+	// audit: for events. It must not block. A change of all runs of a filter is passed on
+	// once, when it ends. What the store does by itself is not passed on.
+	Changed func(change store.Change)
 	// Now is the time, used for previews of schedules. Default: time.Now.
 	Now func() time.Time
 }
@@ -41,11 +46,19 @@ type Config struct {
 // Operator reads runs, queues, schedules, locks and the audit of one store, and
 // enqueues runs. Its methods may be called from many goroutines.
 type Operator struct {
-	store  store.Store
-	client *durable.Client
-	config Config
-	hub    hub
-	bulks  bulks
+	*shared
+
+	hides Hiding
+}
+
+// shared is what an Operator has in common with those that hide more.
+type shared struct {
+	store      store.Store
+	client     *durable.Client
+	config     Config
+	redactions redactions
+	hub        hub
+	bulks      bulks
 
 	counting counting
 	likes    likes
@@ -59,7 +72,7 @@ func New(db store.Store, config Config) *Operator {
 	if config.Disconnected != nil {
 		db = repeating{Store: db, disconnected: config.Disconnected, repeating: config.Repeating, pause: firstPause}
 	}
-	return &Operator{store: db, client: durable.NewClient(db), config: config}
+	return &Operator{shared: &shared{store: db, client: durable.NewClient(db), config: config, redactions: redactionsOf(config)}}
 }
 
 // Actor makes changes on behalf of one person or program. It reads as its

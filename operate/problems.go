@@ -72,7 +72,7 @@ func groupID(job, like string) string {
 // At most store.MaxProblems are read.
 func (o *Operator) Problems(ctx context.Context, filter ProblemFilter) (ProblemList, error) {
 	list := ProblemList{Groups: []ProblemGroup{}}
-	problems, err := o.store.Problems(ctx, filter.stored())
+	problems, err := o.store.Problems(ctx, filter.stored()) // as they are stored: the groups are what they are for all
 	if err != nil {
 		return list, err
 	}
@@ -94,7 +94,23 @@ func (o *Operator) Problems(ctx context.Context, filter ProblemFilter) (ProblemL
 			group.Queues = append(group.Queues, p.Queue)
 		}
 	}
+	for i := range list.Groups {
+		if o.hides&HideTexts != 0 {
+			list.Groups[i].Like, list.Groups[i].Reason = Mask, Mask
+		}
+	}
 	return list, nil
+}
+
+// problems are dead runs with their reasons as they may be shown.
+func (o *Operator) problems(ctx context.Context, filter store.ProblemFilter) ([]store.Problem, error) {
+	problems, err := o.store.Problems(ctx, filter)
+	for i := range problems {
+		if o.hides&HideTexts != 0 {
+			problems[i].Reason = Mask
+		}
+	}
+	return problems, err
 }
 
 // newGroup is the group of which a run is the newest.
@@ -125,6 +141,11 @@ func (a *Actor) ChangeProblem(ctx context.Context, action store.RunAction, id, r
 	}
 	var done Bulk
 	var command *store.RunCommand
+	defer func() {
+		if command != nil {
+			a.noteBulk(command.Bulk, action, reason, done)
+		}
+	}()
 	seen := map[store.RunID]bool{}
 	for {
 		problems, err := a.store.Problems(ctx, store.ProblemFilter{})
@@ -167,9 +188,15 @@ func (a *Actor) ChangeProblem(ctx context.Context, action store.RunAction, id, r
 	}
 }
 
+// likeMark begins what the audit says of a group.
+const likeMark = "reason like: "
+
+// likenessIn reports whether the reason of a change has the likeness of errors in it.
+func likenessIn(reason string) bool { return strings.Contains(reason, likeMark) }
+
 // groupReason is what the audit says of a change to a group.
 func groupReason(reason, like string) string {
-	text := "reason like: " + like
+	text := likeMark + like
 	if reason != "" {
 		text = reason + "; " + text
 	}

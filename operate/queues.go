@@ -143,7 +143,11 @@ func (a *Actor) checkKnown(ctx context.Context, name string) error {
 
 func (a *Actor) setQueue(ctx context.Context, name string, action store.QueueAction) error {
 	defer a.hub.touch("queues")
-	return a.store.SetQueue(ctx, name, action, a.by)
+	if err := a.store.SetQueue(ctx, name, action, a.by); err != nil {
+		return err
+	}
+	a.note(kindQueue, name, string(action), "", 0)
+	return nil
 }
 
 // knownQueues names the queues that have had runs, or were paused, and those of

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/durable-worker/durable-worker/store"
@@ -26,13 +27,10 @@ type Redaction struct {
 func NewRedaction(paths ...string) (*Redaction, error) {
 	r := &Redaction{}
 	for _, path := range paths {
-		steps := strings.Split(path, ".")
-		for i, step := range steps {
-			if step == "" || step == "**" && (i > 0 || len(steps) == 1) {
-				return nil, fmt.Errorf("%w: %q: want members separated by dots, such as card.number, *.token or **.password", store.ErrInvalid, path)
-			}
+		if err := store.CheckRedacted(path); err != nil {
+			return nil, fmt.Errorf("%w: %w", store.ErrInvalid, err)
 		}
-		r.rules = append(r.rules, steps)
+		r.rules = append(r.rules, strings.Split(path, "."))
 	}
 	return r, nil
 }
@@ -132,17 +130,44 @@ func holdsMask(value any) bool {
 	return false
 }
 
-// record hides what is to be hidden of a run.
-func (r *Redaction) record(run *store.Record) {
-	run.Args, run.Result, run.Checkpoint = r.Of(run.Args), r.Of(run.Result), r.Of(run.Checkpoint)
+// redactions are what is hidden of the runs of each job.
+type redactions struct {
+	all *Redaction            // of jobs that say nothing
+	own map[string]*Redaction // of the others: with what all hide
 }
 
-// schedules hides what is to be hidden of schedules.
-func (r *Redaction) schedules(records []store.ScheduleRecord) {
-	for i := range records {
-		records[i].Args = r.Of(records[i].Args)
+// redactionsOf are the rules of a configuration. A job whose own rules cannot be read
+// shows nothing.
+func redactionsOf(config Config) redactions {
+	r := redactions{all: config.Redact, own: map[string]*Redaction{}}
+	for _, job := range config.Jobs {
+		if len(job.Code.Redacted) == 0 {
+			continue
+		}
+		own, err := NewRedaction(job.Code.Redacted...)
+		if err != nil {
+			own = &Redaction{rules: [][]string{{}}} // the value as a whole
+		}
+		if config.Redact != nil {
+			own.rules = slices.Concat(own.rules, config.Redact.rules)
+		}
+		for _, name := range append([]string{job.Name}, job.Code.Aliases...) {
+			r.own[name] = own
+		}
 	}
+	return r
 }
 
-// Redacted is JSON as the Operator shows it.
-func (o *Operator) Redacted(text []byte) []byte { return o.config.Redact.Of(text) }
+// of is what is hidden of the runs of a job.
+func (r *redactions) of(job string) *Redaction {
+	if own, has := r.own[job]; has {
+		return own
+	}
+	return r.all
+}
+
+// any reports whether anything is hidden.
+func (r *redactions) any() bool { return len(r.own) > 0 || r.all != nil && len(r.all.rules) > 0 }
+
+// Redacted is JSON of a run of a job as the Operator shows it.
+func (o *Operator) Redacted(job string, text []byte) []byte { return o.redactions.of(job).Of(text) }

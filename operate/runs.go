@@ -31,7 +31,7 @@ const (
 func (o *Operator) Run(ctx context.Context, id store.RunID) (store.Record, error) {
 	record, err := o.store.Run(ctx, id)
 	record.Tags, record.Attempts = whole(record.Tags), whole(record.Attempts)
-	o.config.Redact.record(&record)
+	o.show(&record)
 	return record, err
 }
 
@@ -44,6 +44,9 @@ func (o *Operator) Runs(ctx context.Context, filter store.Filter) (RunList, erro
 		filter.Limit = defaultPage
 	}
 	list := RunList{Runs: []store.Record{}}
+	if err := o.MayFind(filter); err != nil {
+		return list, err
+	}
 	began, want := o.config.Now(), filter.Limit
 	for {
 		page, err := o.store.Runs(ctx, filter)
@@ -51,8 +54,11 @@ func (o *Operator) Runs(ctx context.Context, filter store.Filter) (RunList, erro
 			return list, err
 		}
 		for _, run := range page.Runs {
+			if !o.found(&run, &filter) {
+				continue
+			}
 			run.Tags = whole(run.Tags)
-			o.config.Redact.record(&run)
+			o.show(&run)
 			list.Runs = append(list.Runs, run)
 		}
 		if page.Next == (store.RunID{}) {
@@ -77,6 +83,9 @@ func (o *Operator) Counts(ctx context.Context) (RunCounts, error) {
 // CountMatching counts the runs that pass a filter, in the states that it asks
 // for. The cursor and the limit of the filter have no effect.
 func (o *Operator) CountMatching(ctx context.Context, filter store.Filter) (RunCounts, error) {
+	if err := o.mayCount(&filter); err != nil {
+		return RunCounts{}, err
+	}
 	if !filter.Narrow() {
 		counted, err := o.Counts(ctx)
 		maps.DeleteFunc(counted.Counts, func(state store.State, _ store.Count) bool { return !slices.Contains(filter.Wanted(), state) })

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -67,7 +68,7 @@ func over(r store.ScheduleRecord, now time.Time) bool {
 // Schedules lists all schedules.
 func (o *Operator) Schedules(ctx context.Context) (ScheduleList, error) {
 	records, err := o.store.ListSchedules(ctx)
-	o.config.Redact.schedules(records)
+	o.showSchedules(records)
 	return ScheduleList{Schedules: whole(records)}, err
 }
 
@@ -80,7 +81,7 @@ func (o *Operator) Schedule(ctx context.Context, name string) (store.ScheduleRec
 	if err != nil {
 		return store.ScheduleRecord{}, err
 	}
-	o.config.Redact.schedules(records)
+	o.showSchedules(records)
 	return records[0], nil
 }
 
@@ -140,6 +141,11 @@ func (a *Actor) SaveSchedule(ctx context.Context, s store.Schedule) (*time.Time,
 		}
 		return nil, err
 	}
+	word := rules.Created
+	if s.Generation > 0 {
+		word = rules.Edited
+	}
+	a.note(kindSchedule, s.Name, word, "", 0)
 	if len(next) == 0 {
 		return nil, nil
 	}
@@ -149,14 +155,15 @@ func (a *Actor) SaveSchedule(ctx context.Context, s store.Schedule) (*time.Time,
 // keptArgs are the args to store with a schedule: of one that was read with masks and saved
 // with them, those that it has.
 func (a *Actor) keptArgs(ctx context.Context, s *store.Schedule) ([]byte, error) {
-	if a.config.Redact == nil || s.Generation == 0 {
-		return a.config.Redact.restored(s.Args, nil)
+	rule := a.redactions.of(s.Job)
+	if rule == nil || s.Generation == 0 {
+		return rule.restored(s.Args, nil)
 	}
 	records, err := a.store.ListSchedules(ctx, s.Name)
 	if err != nil || len(records) == 0 {
 		return s.Args, err
 	}
-	return a.config.Redact.restored(s.Args, records[0].Args)
+	return rule.restored(s.Args, records[0].Args)
 }
 
 // PauseSchedule stops a schedule from firing. Its runs continue.
@@ -171,7 +178,11 @@ func (a *Actor) ResumeSchedule(ctx context.Context, name string) error {
 
 func (a *Actor) changeSchedule(ctx context.Context, name string, action store.ScheduleAction) error {
 	defer a.hub.touch("schedules")
-	return a.store.ChangeSchedule(ctx, name, action, a.by)
+	if err := a.store.ChangeSchedule(ctx, name, action, a.by); err != nil {
+		return err
+	}
+	a.note(kindSchedule, name, string(action), "", 0)
+	return nil
 }
 
 // Deleted names what was deleted.
@@ -198,5 +209,9 @@ type ScheduledRun struct {
 // with ErrConflict, unless overlap is store.OverlapAllow.
 func (a *Actor) RunSchedule(ctx context.Context, name string, overlap store.OverlapPolicy) (ScheduledRun, error) {
 	made := ScheduledRun{Schedule: name, ID: store.NewRunID()}
-	return made, a.store.RunSchedule(ctx, name, made.ID, overlap, a.by)
+	if err := a.store.RunSchedule(ctx, name, made.ID, overlap, a.by); err != nil {
+		return made, err
+	}
+	a.note(kindSchedule, name, rules.RanNow(made.ID), "", 0)
+	return made, nil
 }

@@ -113,7 +113,7 @@ func (o *Operator) attentionFacts(ctx context.Context) (facts AttentionFacts, er
 	if facts.Survey, err = o.survey(ctx); err != nil {
 		return facts, err
 	}
-	if facts.Dead, err = o.store.Problems(ctx, store.ProblemFilter{Since: facts.Survey.At.Add(-figuresOf)}); err != nil {
+	if facts.Dead, err = o.problems(ctx, store.ProblemFilter{Since: facts.Survey.At.Add(-figuresOf)}); err != nil {
 		return facts, err
 	}
 	if facts.Schedules, err = o.store.ListSchedules(ctx); err != nil {

@@ -123,6 +123,15 @@ type Record struct {
 	Progress    *Progress       `json:"progress"`   // what its handler last reported; nil: nothing
 	Checkpoint  json.RawMessage `json:"checkpoint"` // the last one; a list does not read it
 	Attempts    []Attempt       `json:"attempts"`
+	Hidden      *Hidden         `json:"hidden,omitempty"` // what readers are not shown; nil: nothing. Stores leave it nil
+}
+
+// Hidden says how many bytes of each part are left out for those who may not see them.
+type Hidden struct {
+	Args       int `json:"args"`
+	Result     int `json:"result"`
+	Checkpoint int `json:"checkpoint"`
+	Texts      int `json:"texts,omitempty"` // errors, stacks, log lines, notes
 }
 
 // Attempt is one ended execution of a run. A crash is listed with the number

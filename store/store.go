@@ -250,18 +250,6 @@ type Claimer interface {
 // that a worker whose sleep is longer learns of it.
 const WakeAhead = time.Minute
 
-// JobInfo describes a job in the store, for those who enqueue without its code.
-type JobInfo struct {
-	Name        string      `json:"name"`
-	Queue       string      `json:"queue"`
-	Priority    int         `json:"priority"`
-	MaxAttempts int         `json:"max_attempts"`
-	Timeout     Duration    `json:"timeout"`
-	OnCrash     CrashPolicy `json:"on_crash"`
-	Retention   Duration    `json:"retention"` // of its ended runs; zero: the worker's, negative: forever
-	Limits      []JobLimit  `json:"limits"`    // of its runs
-}
-
 // DeclareAgain is how long after a declaration that was refused in part the next
 // one is.
 const DeclareAgain = 5 * time.Minute

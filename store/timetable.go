@@ -42,11 +42,12 @@ type ScheduleRecord struct {
 	NextAt      *time.Time      `json:"next_at"` // nil: paused, over, or not planned yet
 	Waiting     bool            `json:"waiting"` // the occurrence at NextAt waits for an earlier run to end
 	Paused      bool            `json:"paused"`
-	PausedBy    *string         `json:"paused_by"`   // who paused it; "orphan" for the orphan policy
-	Edited      bool            `json:"edited"`      // an operator's version is in effect, until the code's changes
-	DeclaredAt  *time.Time      `json:"declared_at"` // by a worker; nil: never
-	Orphaned    bool            `json:"orphaned"`    // declared once, and not within DeclaredWithin
-	Fault       *string         `json:"fault"`       // why it could not be evaluated the last time
+	PausedBy    *string         `json:"paused_by"`        // who paused it; "orphan" for the orphan policy
+	Edited      bool            `json:"edited"`           // an operator's version is in effect, until the code's changes
+	DeclaredAt  *time.Time      `json:"declared_at"`      // by a worker; nil: never
+	Orphaned    bool            `json:"orphaned"`         // declared once, and not within DeclaredWithin
+	Fault       *string         `json:"fault"`            // why it could not be evaluated the last time
+	Hidden      *Hidden         `json:"hidden,omitempty"` // what readers are not shown; nil: nothing. Stores leave it nil
 }
 
 // Schedule is the record as it may be edited and saved again.

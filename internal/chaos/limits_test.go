@@ -103,23 +103,32 @@ type limitChange struct {
 	most        int
 }
 
-func TestLimitsHold_PostgreSQL(t *testing.T) { limitsHold(t, pgtest.Database(t)) }
+// The clock of this server is hours ahead of that of the workers, and they lose some of its
+// answers.
+func TestLimitsHold_PostgreSQL(t *testing.T) {
+	dsn := pgtest.DatabaseOn(t, pgtest.StartAt(t, time.Now().Add(5*time.Hour)).URL())
+	losing, through := loseAnswers(t, dsn)
+	limitsHold(t, dsn, through)
+	require.Positive(t, losing.lost.Load())
+	t.Logf("%d answers were lost", losing.lost.Load())
+}
 
 func TestLimitsHold_SQLite(t *testing.T) {
 	t.Parallel()
-	limitsHold(t, sqliteDSN(t))
+	dsn := sqliteDSN(t)
+	limitsHold(t, dsn, dsn)
 }
 
 // limitsHold kills, stops and replaces workers and changes limits, while runs with up to
 // four limits each execute, some of them on a capped queue, and then adds up the ledger,
-// which the store has no part in.
-func limitsHold(t *testing.T, dsn string) {
+// which the store has no part in. The workers have a way of their own to the store.
+func limitsHold(t *testing.T, dsn, ofWorkers string) {
 	t.Helper()
 	runs, troubles := 150, 5
 	if os.Getenv("DURABLE_TEST_LONG") != "" {
 		runs, troubles = 3000, 60
 	}
-	p := &pit{t: t, db: openStore(t, dsn), dsn: dsn, dir: t.TempDir(), uses: map[durable.RunID][]store.LimitUse{}, ended: map[int][]halt{},
+	p := &pit{t: t, db: openStore(t, dsn), dsn: ofWorkers, dir: t.TempDir(), uses: map[durable.RunID][]store.LimitUse{}, ended: map[int][]halt{},
 		changes: []limitChange{{most: apiMost}}}
 	p.cap(store.SetLimit)
 	for range 3 {

@@ -82,7 +82,8 @@ func ChangedLimit(change *store.LimitChange, known store.Limit) (store.Limit, bo
 
 // LimitInUse refuses to delete a limit.
 func LimitInUse(name string, waiting, held int64) error {
-	return fmt.Errorf("%w: limit %q is in use: %d runs wait for it and %d places are held; turn it off first", store.ErrConflict, name, waiting, held)
+	return fmt.Errorf("%w: limit %q is in use: %d runs wait for it and %d places are held; turn it off, and delete it when those runs have ended",
+		store.ErrConflict, name, waiting, held)
 }
 
 // CheckLimitCommand reports what is wrong with a change of a limit, wrapped in

@@ -47,6 +47,8 @@ func ProblemOf(err error, code operate.Code) Problem {
 		return NewProblem(http.StatusConflict, code, Plain(err))
 	case operate.UnknownJob, operate.UnknownLimit:
 		return NewProblem(http.StatusUnprocessableEntity, code, Plain(err))
+	case operate.Forbidden:
+		return NewProblem(http.StatusForbidden, code, Plain(err))
 	case operate.Busy:
 		return NewProblem(http.StatusServiceUnavailable, code, Plain(err))
 	case operate.NotMigrated:

@@ -34,6 +34,8 @@ const (
 	RunStuck      Kind = "run.stuck"       // the handler ignores that its context has ended
 	RunRefused    Kind = "run.refused"     // an outcome came too late: another worker has the run
 
+	OperatorChanged Kind = "operator.changed" // an operator, or a program for one, has changed something
+
 	WorkerStarted   Kind = "worker.started"
 	WorkerHeartbeat Kind = "worker.heartbeat"
 	WorkerStopped   Kind = "worker.stopped"
@@ -42,10 +44,10 @@ const (
 // Kinds are all kinds.
 func Kinds() []Kind {
 	return []Kind{RunEnqueued, RunStarted, RunSucceeded, RunRetried, RunSnoozed, RunDead, RunCancelled, RunHandedBack,
-		RunReclaimed, RunLost, RunStuck, RunRefused, WorkerStarted, WorkerHeartbeat, WorkerStopped}
+		RunReclaimed, RunLost, RunStuck, RunRefused, OperatorChanged, WorkerStarted, WorkerHeartbeat, WorkerStopped}
 }
 
-// ParseKinds reads kinds that commas separate: names, run.* or worker.*, or all.
+// ParseKinds reads kinds that commas separate: names, run.*, operator.* or worker.*, or all.
 func ParseKinds(text string) ([]Kind, error) {
 	var found []Kind
 	for part := range strings.SplitSeq(text, ",") {
@@ -73,7 +75,18 @@ type Event struct {
 	At     time.Time `json:"at"`     // on the clock of the machine that reports it
 	Worker string    `json:"worker"` // that reports it; empty: a client
 	Run    *Run      `json:"run"`    // nil: the event is not about a run
-	State  *State    `json:"state"`  // of the worker; nil: the event is about a run
+	State  *State    `json:"state"`  // of the worker; nil: the event is not about a worker
+	Change *Change   `json:"change"` // nil: the event is not about a change
+}
+
+// Change is what an operator has changed, with the words of the audit.
+type Change struct {
+	Kind    string  `json:"kind"`    // run, bulk (all runs of a filter), queue, schedule, limit or lock
+	Subject string  `json:"subject"` // its id, or its name
+	Action  string  `json:"action"`
+	By      string  `json:"by"`
+	Reason  *string `json:"reason"` // that was given; nil: none
+	Runs    int64   `json:"runs"`   // of a bulk change: how many it has changed
 }
 
 // Run is the run of an Event, without args, result, key and metadata.
@@ -121,6 +134,12 @@ func (e *Event) size() int {
 			if text != nil {
 				n += len(*text)
 			}
+		}
+	}
+	if c := e.Change; c != nil {
+		n += 100 + len(c.Subject) + len(c.Action) + len(c.By)
+		if c.Reason != nil {
+			n += len(*c.Reason)
 		}
 	}
 	return n

@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"time"
 
@@ -30,6 +31,20 @@ func (s *Stream) Hooks() observe.Hooks {
 	return h
 }
 
+// Changed notes a change that an operator has made. It is for operate.Config.Changed, and
+// never blocks. A Stream that is nil, or does not want OperatorChanged, ignores it.
+func (s *Stream) Changed(c store.Change) {
+	if s == nil || !s.wants(OperatorChanged) {
+		return
+	}
+	var detail struct {
+		Reason string `json:"reason"`
+	}
+	_ = json.Unmarshal(c.Detail, &detail) // without a reason there is none
+	s.add(Event{Kind: OperatorChanged, Change: &Change{Kind: c.Kind, Subject: c.Subject, Action: c.Action, By: c.Actor, Runs: c.Runs,
+		Reason: some(storable.Clip(detail.Reason, errorMost))}})
+}
+
 func (s *Stream) enqueue(ctx context.Context, start observe.EnqueueStart) (context.Context, func(observe.EnqueueEnd)) {
 	return ctx, func(end observe.EnqueueEnd) {
 		if end.Err != nil {
@@ -37,14 +52,14 @@ func (s *Stream) enqueue(ctx context.Context, start observe.EnqueueStart) (conte
 		}
 		for i := range start.Runs {
 			r := &start.Runs[i]
-			s.add(RunEnqueued, &Run{ID: r.ID, Job: r.Job, Queue: r.Queue, MaxAttempts: r.MaxAttempts, Tags: slices.Clone(r.Tags),
-				Trace: some(r.Trace), DueAt: when(r.At)}, nil)
+			s.add(Event{Kind: RunEnqueued, Run: &Run{ID: r.ID, Job: r.Job, Queue: r.Queue, MaxAttempts: r.MaxAttempts, Tags: slices.Clone(r.Tags),
+				Trace: some(r.Trace), DueAt: when(r.At)}})
 		}
 	}
 }
 
 func (s *Stream) execute(ctx context.Context, start observe.ExecuteStart) (context.Context, func(observe.ExecuteEnd)) {
-	s.add(RunStarted, of(start.Run), nil)
+	s.add(Event{Kind: RunStarted, Run: of(start.Run)})
 	return ctx, nil
 }
 
@@ -82,21 +97,21 @@ func (s *Stream) settled(v observe.RunVerdict) {
 			run.Error = some(storable.Clip(v.Error, errorMost))
 		}
 	}
-	s.add(what, run, nil)
+	s.add(Event{Kind: what, Run: run})
 }
 
 func (s *Stream) lost(l observe.RunLoss) {
 	run := &Run{ID: l.ID, Job: l.Job, Queue: l.Queue, CrashCount: l.CrashCount}
 	switch l.Kind {
 	case observe.LeaseLost:
-		s.add(RunLost, run, nil)
+		s.add(Event{Kind: RunLost, Run: run})
 	case observe.HandlerStuck:
-		s.add(RunStuck, run, nil)
+		s.add(Event{Kind: RunStuck, Run: run})
 	case observe.WorkerCrashed:
 		run.LostBy, run.Crash = some(l.Worker), true
-		s.add(RunReclaimed, run, nil)
+		s.add(Event{Kind: RunReclaimed, Run: run})
 		if l.Dead {
-			s.add(RunDead, run, nil)
+			s.add(Event{Kind: RunDead, Run: run})
 		}
 	}
 }

@@ -119,7 +119,7 @@ func (s *Stream) Totals() Totals {
 }
 
 // Worker adds an event of a worker: WorkerStarted, WorkerHeartbeat or WorkerStopped.
-func (s *Stream) Worker(what Kind, state State) { s.add(what, nil, &state) }
+func (s *Stream) Worker(what Kind, state State) { s.add(Event{Kind: what, State: &state}) }
 
 func (s *Stream) wants(what Kind) bool { return s.kinds[what] }
 
@@ -133,11 +133,11 @@ func (s *Stream) any(kinds ...Kind) bool {
 }
 
 // add queues an event if the stream wants it. It never blocks.
-func (s *Stream) add(what Kind, run *Run, state *State) {
-	if !s.wants(what) {
+func (s *Stream) add(e Event) {
+	if !s.wants(e.Kind) {
 		return
 	}
-	e := Event{Schema: Schema, Kind: what, At: time.Now(), Worker: s.config.Worker, Run: run, State: state}
+	e.Schema, e.At, e.Worker = Schema, time.Now(), s.config.Worker
 	id, err := uuid.NewV7()
 	size := e.size()
 	s.mu.Lock()

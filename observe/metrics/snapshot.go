@@ -39,6 +39,9 @@ type Worker struct {
 	BeatLag         time.Duration
 	LeaseMargin     float64        // the least share of a lease's duration that is left before its local deadline
 	SinceContact    time.Duration  // since the store last answered
+	Outages         int            // how often the store has stopped to answer
+	Outage          time.Duration  // the time without answers, over all of these
+	Resting         time.Duration  // for how long the worker leaves expired leases alone
 	Unsettled       int            // outcomes that the store does not take
 	Locked          int            // outcomes whose runs another transaction keeps locked
 	SetAside        map[string]int // what the store refuses to change, by what was tried

@@ -20,8 +20,11 @@ type Config struct {
 	// Hosts are the names under which the API answers; see access.Config.
 	Hosts []string
 	// Args is the least role that sees args, results and checkpoints. Default:
-	// access.Operator. Others see how many bytes they have.
+	// access.Operator. Others see how many bytes they have, and cannot search in args.
 	Args access.Role
+	// Texts is the least role that sees what handlers have written: errors, stacks, log
+	// lines and notes of progress. Default: access.Viewer. Others cannot search in errors.
+	Texts access.Role
 	// Logger logs refusals, and errors whose text clients do not get. Default: none.
 	Logger *slog.Logger
 }
@@ -102,12 +105,4 @@ func (c *call) run() (store.RunID, error) {
 		return id, wire.InQuery("id", "the path must have the id of a run, a UUID such as 0190c5a0-7d6c-7b0e-9f6e-3a1f4b2c5d6e")
 	}
 	return id, c.Err()
-}
-
-// seen is a run as the one who asks may see it.
-func (c *call) seen(r store.Record) wire.RunView {
-	if c.who.Role < c.Args {
-		return wire.WithoutArgs(r)
-	}
-	return wire.RunView{Record: r}
 }

@@ -283,7 +283,7 @@ func (c *call) sameAs(id store.RunID, run *store.NewRun) error {
 		return nil
 	case err != nil:
 		return err
-	case stored.Job == run.Job && sameJSON(stored.Args, c.op.Redacted(run.Args)):
+	case stored.Job == run.Job && sameJSON(stored.Args, c.op.Redacted(run.Job, run.Args)):
 		return nil
 	default:
 		return with(http.StatusUnprocessableEntity, fmt.Errorf("%w: run %s was enqueued under this key or id with another job or other args", store.ErrConflict, id))

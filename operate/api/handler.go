@@ -19,9 +19,6 @@ import (
 // New returns a handler to mount with http.StripPrefix, at /api/v1 or elsewhere. The
 // error says what is missing.
 func New(operator *operate.Operator, config Config) (http.Handler, error) {
-	if config.Args == 0 {
-		config.Args = access.Operator
-	}
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -66,6 +63,19 @@ func nowhere() wire.Problem {
 	return wire.NewProblem(http.StatusNotFound, operate.NotFound, "There is no such path; openapi.json lists them.")
 }
 
+func (a *api) sees() access.Sees { return access.Sees{Args: a.Args, Texts: a.Texts} }
+
+// hides is what a role is not shown.
+func (a *api) hides(role access.Role) (hides operate.Hiding) {
+	if !a.sees().SeesArgs(role) {
+		hides |= operate.HideArgs
+	}
+	if !a.sees().SeesTexts(role) {
+		hides |= operate.HideTexts
+	}
+	return hides
+}
+
 // answerWithin bounds what an answer may take that does not last: less than the server
 // gives it.
 const answerWithin = 20 * time.Second
@@ -77,7 +87,7 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request, to route) {
 	ctx, cancel := context.WithTimeout(lasting, answerWithin)
 	defer cancel()
 	r = r.WithContext(ctx)
-	c := &call{lasting: lasting, api: a, Params: wire.NewParams(r.URL.RawQuery, a.operator.Now()), w: w, r: r, who: who, op: a.operator.As(who.Actor())}
+	c := &call{lasting: lasting, api: a, Params: wire.NewParams(r.URL.RawQuery, a.operator.Now()), w: w, r: r, who: who, op: a.operator.Hiding(a.hides(who.Role)).As(who.Actor())}
 	c.Only(to.params...)
 	given, err := to.handle(c)
 	if err != nil {
@@ -109,6 +119,9 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 	p := wire.ProblemOf(err, code)
 	if special, ok := errors.AsType[*statusError](err); ok {
 		p.Status, p.Title = special.status, http.StatusText(special.status)
+	}
+	if code == operate.Forbidden {
+		p.Role = a.sees().All().String()
 	}
 	if p.Status >= http.StatusInternalServerError && r.Context().Err() == nil {
 		a.Logger.Error("request failed", "event", "request.failed", "method", r.Method, "path", r.URL.Path, "status", p.Status, "error", err)

@@ -60,12 +60,12 @@ func waitForRun(c *call) (answer, error) {
 	record, err := c.op.Wait(ctx, id)
 	switch {
 	case err == nil:
-		return ok(c.seen(record)), nil
+		return ok(record), nil
 	case c.lasting.Err() == nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
 		last, cancel := context.WithTimeout(c.lasting, eventWithin)
 		defer cancel()
 		record, err = c.op.Run(last, id)
-		return answer{status: http.StatusAccepted, body: c.seen(record)}, err
+		return answer{status: http.StatusAccepted, body: record}, err
 	default:
 		return answer{}, err
 	}

@@ -28,19 +28,6 @@ func scheduleRoutes() []route {
 	}
 }
 
-// scheduleList is operate.ScheduleList as a role sees it.
-type scheduleList struct {
-	Schedules []wire.ScheduleView `json:"schedules"`
-	Next      *string             `json:"next"`
-}
-
-func (c *call) seenSchedule(r store.ScheduleRecord) wire.ScheduleView {
-	if c.who.Role < c.Args {
-		return wire.ScheduleWithoutArgs(r)
-	}
-	return wire.ScheduleView{ScheduleRecord: r}
-}
-
 // listSchedules lists all, or the one of a name.
 func listSchedules(c *call) (answer, error) {
 	name := c.Text("name")
@@ -50,11 +37,7 @@ func listSchedules(c *call) (answer, error) {
 	if name != "" {
 		return c.schedule(http.StatusOK, name)
 	}
-	all, err := c.op.Schedules(c.r.Context())
-	list := scheduleList{Schedules: make([]wire.ScheduleView, len(all.Schedules))}
-	for i := range all.Schedules {
-		list.Schedules[i] = c.seenSchedule(all.Schedules[i])
-	}
+	list, err := c.op.Schedules(c.r.Context())
 	return ok(list), err
 }
 
@@ -62,7 +45,7 @@ func listSchedules(c *call) (answer, error) {
 func (c *call) schedule(status int, name string) (answer, error) {
 	record, err := c.op.Schedule(c.r.Context(), name)
 	return answer{status: status, header: map[string]string{"Etag": strconv.Quote(strconv.FormatInt(record.Generation, 10))},
-		body: scheduleList{Schedules: []wire.ScheduleView{c.seenSchedule(record)}}}, err
+		body: operate.ScheduleList{Schedules: []store.ScheduleRecord{record}}}, err
 }
 
 // newSchedule is a schedule to be stored. What is left out is the job's.

@@ -32,7 +32,7 @@ func (d *dashboard) audit(ctx context.Context, r *request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	list, err := d.operator.Changes(ctx, filter)
+	list, err := r.do.Changes(ctx, filter)
 	if err != nil {
 		return view{}, err
 	}

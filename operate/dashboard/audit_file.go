@@ -26,7 +26,7 @@ func (d *dashboard) auditFile(ctx context.Context, r *request) (view, error) {
 	rows := [][]string{{"id", "at", "by", "kind", "subject", "action", "runs", "detail"}}
 	filter.Limit = store.LargestPage
 	for more := true; more && len(rows) <= auditFileMost; {
-		list, err := d.operator.Changes(ctx, filter)
+		list, err := r.do.Changes(ctx, filter)
 		if err != nil {
 			return view{}, err
 		}

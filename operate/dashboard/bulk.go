@@ -26,12 +26,12 @@ type bulkList struct {
 	All []store.Change
 }
 
-func (d *dashboard) bulks(ctx context.Context, _ *request) (view, error) {
+func (d *dashboard) bulks(ctx context.Context, r *request) (view, error) {
 	var shown bulkList
-	for _, status := range d.operator.BulkList() {
+	for _, status := range r.do.BulkList() {
 		shown.Own = append(shown.Own, bulkPageOf(status))
 	}
-	list, err := d.operator.Changes(ctx, store.ChangeFilter{Kind: "bulk", Limit: 20})
+	list, err := r.do.Changes(ctx, store.ChangeFilter{Kind: "bulk", Limit: 20})
 	shown.All = list.Changes
 	return view{page: "bulks", title: "Bulk changes", section: "runs", data: shown}, err
 }
@@ -41,7 +41,7 @@ func (d *dashboard) bulk(_ context.Context, r *request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	status, err := d.operator.Bulk(n)
+	status, err := r.do.Bulk(n)
 	if err != nil {
 		return view{}, err
 	}

@@ -77,7 +77,7 @@ func (d *dashboard) changeOf(ctx context.Context, r *request) (changePage, error
 	for _, id := range ids {
 		shown.Fields = append(shown.Fields, hiddenField{"id", id.String()})
 	}
-	list, err := d.operator.Runs(ctx, store.Filter{IDs: ids[:min(len(ids), namedMost)], Limit: namedMost})
+	list, err := r.do.Runs(ctx, store.Filter{IDs: ids[:min(len(ids), namedMost)], Limit: namedMost})
 	shown.Runs, shown.More = list.Runs, len(ids)-min(len(ids), namedMost)
 	shown.Short = shown.Object
 	if len(ids) == 1 && len(list.Runs) == 1 {
@@ -93,8 +93,11 @@ const matchingWithin = 80 * time.Millisecond
 // changeAllOf completes a change of all runs that match. It is fixed to those that
 // were created before the person was asked.
 func (d *dashboard) changeAllOf(ctx context.Context, r *request, shown *changePage) error {
-	filter, err := r.runsAsked()
+	filter, err := filterOf(r.form, r.now)
 	if err != nil {
+		return err
+	}
+	if err := r.do.MayFind(filter); err != nil {
 		return err
 	}
 	if filter.Until.IsZero() || filter.Until.After(r.now) {
@@ -104,7 +107,7 @@ func (d *dashboard) changeAllOf(ctx context.Context, r *request, shown *changePa
 	filter.Before = store.RunID{}
 	counting, cancel := context.WithTimeout(ctx, matchingWithin)
 	defer cancel()
-	count, known := d.operator.Matching(counting, shown.Action, filter)
+	count, known := r.do.Matching(counting, shown.Action, filter)
 	shown.Filter, shown.Word = onlyStates(shown.Action, filter), string(shown.Action)
 	shown.Fields = append(hiddenFields(words(shown.Filter)), hiddenField{"all", "true"})
 	if before != (store.RunID{}) {

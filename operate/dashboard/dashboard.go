@@ -17,6 +17,12 @@ type Config struct {
 	// Hosts are the names under which the pages may be asked for, without ports. Empty:
 	// any; with access.Loopback, those of this machine.
 	Hosts []string
+	// Args is the least role that sees args, results and checkpoints. Default:
+	// access.Operator. Others see how many bytes they have, and cannot search in args.
+	Args access.Role
+	// Texts is the least role that sees what handlers have written: errors, stacks, log
+	// lines and notes of progress. Default: access.Viewer. Others cannot search in errors.
+	Texts access.Role
 	// Title names what the workers work for, such as "shop". It is shown on every
 	// page. Empty: nothing is shown.
 	Title string

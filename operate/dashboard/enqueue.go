@@ -20,7 +20,7 @@ func (d *dashboard) askRerun(ctx context.Context, r *request) (view, error) {
 		return view{}, err
 	}
 	args := r.form.Get("args")
-	if !r.form.Has("args") && r.who.Operator {
+	if !r.form.Has("args") && r.who.Args {
 		args = pretty(record.Args)
 	}
 	asked := r.ask("runs", question{To: "runs/" + record.ID.String() + "/rerun", Title: "Run " + record.Job + " again", Verb: "Enqueue", Keep: "Not now",
@@ -55,7 +55,7 @@ func (d *dashboard) recordOf(ctx context.Context, r *request) (store.Record, err
 	if err != nil {
 		return store.Record{}, fmt.Errorf("%w: %w", store.ErrInvalid, err)
 	}
-	return d.operator.Run(ctx, id)
+	return r.do.Run(ctx, id)
 }
 
 // runOf reads the args and the options of a form.
@@ -113,8 +113,8 @@ func (d *dashboard) newRun(ctx context.Context, r *request) (view, error) {
 		return view{}, err
 	}
 	args := r.form.Get("args")
-	if !r.form.Has("args") && r.who.Operator {
-		last, err := d.operator.Runs(ctx, store.Filter{Jobs: []string{name}, Limit: 1})
+	if !r.form.Has("args") && r.who.Args {
+		last, err := r.do.Runs(ctx, store.Filter{Jobs: []string{name}, Limit: 1})
 		if err != nil {
 			return view{}, err
 		}

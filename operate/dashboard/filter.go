@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"net/url"
@@ -55,19 +54,6 @@ func filterOf(form url.Values, now time.Time) (store.Filter, error) {
 	}
 	return filter, nil
 }
-
-// runsAsked reads which runs a person asks for. Who may not see args may not search them
-// either, as the answers would tell what is in them.
-func (r *request) runsAsked() (store.Filter, error) {
-	filter, err := filterOf(r.form, r.now)
-	if err == nil && filter.Args != "" && !r.who.Operator {
-		err = errForOperators
-	}
-	return filter, err
-}
-
-// errForOperators refuses a viewer.
-var errForOperators = errors.New("only operators may search in args")
 
 // given are the values that are not empty, each once.
 func given(values []string) (some []string) {

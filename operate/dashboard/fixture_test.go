@@ -75,6 +75,7 @@ type site struct {
 	handler http.Handler
 	log     *bytes.Buffer
 	role    access.Role
+	texts   access.Role // who sees them; zero: all
 }
 
 // newSite makes the pages. Who asks is an operator; see as.
@@ -86,14 +87,18 @@ func newSite(t *testing.T, db engine) *site {
 
 // newSiteOf makes the pages of an Operator.
 func newSiteOf(t *testing.T, db engine, op *operate.Operator) *site {
-	s := &site{t: t, db: db, op: op, log: &bytes.Buffer{}, role: access.Operator}
+	return newSiteWith(t, &site{t: t, db: db, op: op, log: &bytes.Buffer{}, role: access.Operator})
+}
+
+// newSiteWith makes the pages that a site describes.
+func newSiteWith(t *testing.T, s *site) *site {
 	auth := access.Func(func(*http.Request) (access.Who, error) {
 		if s.role == 0 {
 			return access.Who{}, access.ErrNoCredentials
 		}
 		return access.Who{Name: "ada", Role: s.role, Way: "test", Address: "192.0.2.1"}, nil
 	})
-	pages, err := dashboard.New(s.op, dashboard.Config{Auth: auth, Title: "shop", Logger: slog.New(slog.NewTextHandler(s.log, nil))})
+	pages, err := dashboard.New(s.op, dashboard.Config{Auth: auth, Title: "shop", Texts: s.texts, Logger: slog.New(slog.NewTextHandler(s.log, nil))})
 	require.NoError(t, err)
 	mux := http.NewServeMux()
 	mux.Handle(mount+"/", http.StripPrefix(mount, pages))

@@ -65,7 +65,7 @@ func (d *dashboard) job(ctx context.Context, r *request, name string, list opera
 	if job, err := d.operator.Job(ctx, name); err == nil {
 		shown.Declared = &job
 	}
-	problems, err := d.operator.Problems(ctx, operate.ProblemFilter{Jobs: []string{name}})
+	problems, err := r.do.Problems(ctx, operate.ProblemFilter{Jobs: []string{name}})
 	if err != nil {
 		return view{}, err
 	}

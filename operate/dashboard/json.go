@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"strings"
+
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // jsonView is a JSON text on a page, or how large one is that may not be seen.
@@ -25,9 +27,18 @@ type jsonPart struct {
 // jsonMost bounds how much of a JSON text a page shows.
 const jsonMost = 32 << 10
 
-// jsonOf is a JSON text for a person who may see it or not.
-func jsonOf(text json.RawMessage, shown bool) jsonView {
-	view := jsonView{Size: bytesText(len(text)), Empty: len(text) == 0, Hidden: !shown}
+// sizesOf are the sizes of what a person may not see.
+func sizesOf(hidden *store.Hidden) store.Hidden {
+	if hidden == nil {
+		return store.Hidden{}
+	}
+	return *hidden
+}
+
+// jsonOf is a JSON text, or the size of one that a person may not see.
+func jsonOf(text json.RawMessage, hidden int) jsonView {
+	size := len(text) + hidden
+	view := jsonView{Size: bytesText(size), Empty: size == 0, Hidden: hidden > 0}
 	if view.Empty || view.Hidden {
 		return view
 	}

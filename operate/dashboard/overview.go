@@ -25,7 +25,7 @@ type overview struct {
 func (d *dashboard) overview(ctx context.Context, r *request) (view, error) {
 	shown := overview{figures: d.headers.shown()}
 	shown.DeadRuns = countOf(shown.Counts, store.Dead)
-	attention, err := d.operator.Attention(ctx)
+	attention, err := r.do.Attention(ctx)
 	if err != nil {
 		return view{}, err
 	}
@@ -33,7 +33,7 @@ func (d *dashboard) overview(ctx context.Context, r *request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	list, err := d.operator.Runs(ctx, store.Filter{States: []store.State{store.Dead}, Limit: 5})
+	list, err := r.do.Runs(ctx, store.Filter{States: []store.State{store.Dead}, Limit: 5})
 	if err != nil {
 		return view{}, err
 	}
@@ -47,7 +47,7 @@ func (d *dashboard) overview(ctx context.Context, r *request) (view, error) {
 	if shown.Capacity.N > 0 {
 		shown.Full = shareOf(shown.Executing.N / shown.Capacity.N)
 	}
-	newest, err := d.operator.Runs(ctx, store.Filter{Limit: 1})
+	newest, err := r.do.Runs(ctx, store.Filter{Limit: 1})
 	shown.Fresh = len(newest.Runs) == 0
 	return view{page: "overview", title: "Overview", section: "overview", data: shown}, err
 }

@@ -40,7 +40,7 @@ func (d *dashboard) problems(ctx context.Context, r *request) (view, error) {
 	if shown.Fixed, err = instantOf(shown.Since, r.now); err != nil {
 		return view{}, fmt.Errorf("%w: since: %w", store.ErrInvalid, err)
 	}
-	shown.ProblemList, err = d.operator.Problems(ctx, operate.ProblemFilter{Acknowledged: shown.Acknowledged, Jobs: given(r.form["job"]), Queues: given(r.form["queue"]), Since: shown.Fixed})
+	shown.ProblemList, err = r.do.Problems(ctx, operate.ProblemFilter{Acknowledged: shown.Acknowledged, Jobs: given(r.form["job"]), Queues: given(r.form["queue"]), Since: shown.Fixed})
 	if err == nil && !shown.Acknowledged {
 		err = d.failing(ctx, r, &shown)
 	}
@@ -73,7 +73,7 @@ func (d *dashboard) failing(ctx context.Context, r *request, shown *problemsPage
 
 // askProblem asks before all runs of a group are changed.
 func (d *dashboard) askProblem(ctx context.Context, r *request) (view, error) {
-	list, err := d.operator.Problems(ctx, operate.ProblemFilter{})
+	list, err := r.do.Problems(ctx, operate.ProblemFilter{})
 	if err != nil {
 		return view{}, err
 	}

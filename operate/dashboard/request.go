@@ -28,14 +28,28 @@ type request struct {
 // person is who asks.
 type person struct {
 	Name     string
-	Operator bool // may change things, and see args and results
+	Operator bool // may change things
+	Args     bool // may see args and results
+	Texts    bool // may see errors and logs
 	Known    bool // false: who asks has not logged in
 	Session  bool // and may log out
 }
 
-func personOf(r *http.Request) person {
-	who := access.WhoFrom(r.Context())
-	return person{Name: who.Name, Operator: who.Role >= access.Operator, Known: who.Role != 0, Session: who.Way == "session"}
+func (d *dashboard) personOf(r *http.Request) person {
+	who, sees := access.WhoFrom(r.Context()), access.Sees{Args: d.config.Args, Texts: d.config.Texts}
+	return person{Name: who.Name, Operator: who.Role >= access.Operator, Args: sees.SeesArgs(who.Role), Texts: sees.SeesTexts(who.Role),
+		Known: who.Role != 0, Session: who.Way == "session"}
+}
+
+// hides is what a person is not shown.
+func (p person) hides() (hides operate.Hiding) {
+	if !p.Args {
+		hides |= operate.HideArgs
+	}
+	if !p.Texts {
+		hides |= operate.HideTexts
+	}
+	return hides
 }
 
 // view is a page before it is written.
@@ -60,7 +74,9 @@ func (d *dashboard) page(maker makes) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(operate.ReadOnce(r.Context()), pageTimeout)
 		defer cancel()
-		asked := &request{Request: r, who: personOf(r), do: d.operator.As(access.WhoFrom(r.Context()).Actor())}
+		who := access.WhoFrom(r.Context())
+		asked := &request{Request: r, who: d.personOf(r)}
+		asked.do = d.operator.Hiding(asked.who.hides()).As(who.Actor())
 		made, err := d.make(ctx, asked, maker)
 		if err != nil {
 			made = d.failed(asked, err)
@@ -142,7 +158,7 @@ func (d *dashboard) failed(r *request, err error) view {
 	code := d.operator.CodeOf(err)
 	made := view{page: "failure", title: "Something went wrong", status: http.StatusInternalServerError}
 	shown := failure{Code: code, Message: err.Error(), Advice: "Go back and try again."}
-	if errors.Is(err, errForOperators) {
+	if errors.Is(err, operate.ErrHidden) {
 		return view{page: "failure", title: "This is for operators", status: http.StatusForbidden, data: failure{Code: "forbidden", Message: err.Error(), Advice: "Take the condition away."}}
 	}
 	switch code {

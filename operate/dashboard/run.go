@@ -39,35 +39,36 @@ type event struct {
 }
 
 func (d *dashboard) run(ctx context.Context, r *request) (view, error) {
-	id, err := d.operator.FindID(ctx, r.PathValue("id"))
+	id, err := r.do.FindID(ctx, r.PathValue("id"))
 	if err != nil {
 		return view{}, err
 	}
 	if id.String() != r.PathValue("id") {
 		return view{to: "runs/" + id.String()}, nil
 	}
-	record, err := d.operator.Run(ctx, id)
+	record, err := r.do.Run(ctx, id)
 	if errors.Is(err, store.ErrNotFound) {
-		return d.absent(ctx, id)
+		return absent(ctx, r, id)
 	}
 	if err != nil {
 		return view{}, err
 	}
 	shown := runPage{Record: record, Phase: phaseOf(record, r.now), Events: eventsOf(&record, r.now)}
-	shown.Seen.Args, shown.Seen.Result = jsonOf(record.Args, r.who.Operator), jsonOf(record.Result, r.who.Operator)
-	shown.Seen.Checkpoint = jsonOf(record.Checkpoint, r.who.Operator)
+	sizes := sizesOf(record.Hidden)
+	shown.Seen.Args, shown.Seen.Result = jsonOf(record.Args, sizes.Args), jsonOf(record.Result, sizes.Result)
+	shown.Seen.Checkpoint = jsonOf(record.Checkpoint, sizes.Checkpoint)
 	shown.Can = map[string]bool{
 		"cancel": !record.State.Terminal(), "retry": record.State == store.Dead || record.State == store.Cancelled,
 		"acknowledge": record.State == store.Dead,
 		"delete":      record.State != store.Running,
 	}
-	if r.who.Operator {
+	if r.who.Operator && r.who.Args {
 		shown.Copies = copiesOf(&record)
 	}
-	if shown.Why, err = d.operator.Explain(ctx, id); err != nil {
+	if shown.Why, err = r.do.Explain(ctx, id); err != nil {
 		return view{}, err
 	}
-	changes, err := d.operator.Changes(ctx, store.ChangeFilter{Kind: "run", Subject: id.String(), Limit: 20})
+	changes, err := r.do.Changes(ctx, store.ChangeFilter{Kind: "run", Subject: id.String(), Limit: 20})
 	if err != nil {
 		return view{}, err
 	}
@@ -76,8 +77,8 @@ func (d *dashboard) run(ctx context.Context, r *request) (view, error) {
 }
 
 // absent is the page of a run that is not there: it says why, as far as that is known.
-func (d *dashboard) absent(ctx context.Context, id store.RunID) (view, error) {
-	why, err := d.operator.Explain(ctx, id)
+func absent(ctx context.Context, r *request, id store.RunID) (view, error) {
+	why, err := r.do.Explain(ctx, id)
 	return view{page: "absent", title: "This run is not there", section: "runs", data: why, status: 404}, err
 }
 

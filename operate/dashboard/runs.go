@@ -56,12 +56,12 @@ func (d *dashboard) runs(ctx context.Context, r *request) (view, error) {
 	if found, err := d.search(ctx, r); found != "" || err != nil {
 		return view{to: found}, err
 	}
-	filter, err := r.runsAsked()
+	filter, err := filterOf(r.form, r.now)
 	if err != nil {
 		return view{}, err
 	}
 	filter.Limit = runsMost
-	list, err := d.operator.Runs(ctx, filter)
+	list, err := r.do.Runs(ctx, filter)
 	if err != nil {
 		return view{}, err
 	}
@@ -90,7 +90,7 @@ func (d *dashboard) search(ctx context.Context, r *request) (string, error) {
 	if isID := operate.CheckID(text) == nil; !isID {
 		return "runs?" + url.Values{"tag": {text}}.Encode(), nil
 	}
-	id, err := d.operator.FindID(ctx, text)
+	id, err := r.do.FindID(ctx, text)
 	if err != nil {
 		return "", err
 	}

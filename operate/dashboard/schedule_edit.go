@@ -16,7 +16,7 @@ const coming = 5
 // askEdit asks for the times of a schedule, and shows what they would be.
 func (d *dashboard) askEdit(ctx context.Context, r *request) (view, error) {
 	name := r.form.Get("name")
-	record, err := d.operator.Schedule(ctx, name)
+	record, err := r.do.Schedule(ctx, name)
 	if err != nil {
 		return view{}, err
 	}
@@ -32,7 +32,7 @@ func (d *dashboard) askEdit(ctx context.Context, r *request) (view, error) {
 	}
 	schedule := record.Schedule()
 	args := ""
-	if r.who.Operator {
+	if r.who.Args {
 		args = given("args", pretty(record.Args))
 	}
 	q := question{To: "schedules/edit", Title: "Edit schedule " + clip(200, name), Verb: "Store", Keep: "Keep it as it is", Second: "Preview",
@@ -112,7 +112,7 @@ func (d *dashboard) askNewSchedule(ctx context.Context, r *request) (view, error
 		return otherwise
 	}
 	args := ""
-	if r.who.Operator {
+	if r.who.Args {
 		args = given("args", "{}")
 	}
 	rows := append([][]input{{{Name: "name", Label: "Name", Value: r.form.Get("name"), Hint: "nightly-report"}, {Name: "job", Label: "Job", Choices: chosen(r.form.Get("job"), names...)}}},
@@ -144,7 +144,7 @@ func (d *dashboard) newSchedule(ctx context.Context, r *request) (view, error) {
 
 // edited is a schedule with the values of the form.
 func (d *dashboard) edited(ctx context.Context, r *request) (store.Schedule, error) {
-	record, err := d.operator.Schedule(ctx, r.form.Get("name"))
+	record, err := r.do.Schedule(ctx, r.form.Get("name"))
 	if err != nil {
 		return store.Schedule{}, err
 	}

@@ -40,7 +40,7 @@ func (d *dashboard) schedules(ctx context.Context, r *request) (view, error) {
 	if name := r.form.Get("name"); name != "" {
 		return d.schedule(ctx, r, name)
 	}
-	list, err := d.operator.Schedules(ctx)
+	list, err := r.do.Schedules(ctx)
 	if err != nil {
 		return view{}, err
 	}
@@ -79,13 +79,13 @@ func ruleText(rule store.Rule) string {
 
 func (d *dashboard) schedule(ctx context.Context, r *request, name string) (view, error) {
 	const coming, past = 10, 20
-	preview, err := d.operator.Preview(ctx, name, coming, past)
+	preview, err := r.do.Preview(ctx, name, coming, past)
 	if err != nil {
 		return view{}, err
 	}
 	record := preview.Schedule
 	shown := schedulePage{scheduleRow: scheduleRowOf(record, r.now), Coming: preview.Next, Past: preview.Past, Fault: preview.Fault,
-		Args: jsonOf(record.Args, r.who.Operator), Plan: planFacts(record.Schedule())}
+		Args: jsonOf(record.Args, sizesOf(record.Hidden).Args), Plan: planFacts(record.Schedule())}
 	return view{page: "schedule", title: record.Name, section: "schedules", data: shown}, nil
 }
 

@@ -24,7 +24,7 @@ func (d *dashboard) worker(ctx context.Context, r *request) (view, error) {
 		return view{}, err
 	}
 	shown := workerPage{WorkerInfo: worker}
-	list, err := d.operator.Runs(ctx, store.Filter{States: []store.State{store.Running}, Worker: worker.Name, Limit: runsMost})
+	list, err := r.do.Runs(ctx, store.Filter{States: []store.State{store.Running}, Worker: worker.Name, Limit: runsMost})
 	if err != nil {
 		return view{}, err
 	}

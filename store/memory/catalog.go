@@ -41,6 +41,7 @@ func (s *Store) Declare(ctx context.Context, declaration store.Declaration) erro
 	partly := s.declareLimits(declaration.Limits, known.startedAt, now)
 	for _, job := range declaration.Jobs {
 		job.Limits = slices.Clone(job.Limits)
+		job.Code = store.JobCode{}
 		s.jobs[job.Name] = job
 	}
 	for _, declared := range declaration.Schedules {

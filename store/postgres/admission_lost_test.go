@@ -216,6 +216,27 @@ func TestACandidateIsCancelledMeanwhile(t *testing.T) {
 	l.sound("at the end")
 }
 
+// TestACandidateIsCancelledAfterItWasRead: an admission that has read a waiter which is then
+// cancelled takes no place for it.
+func TestACandidateIsCancelledAfterItWasRead(t *testing.T) {
+	t.Parallel()
+	l := openLimited(t, semaphore("doc", 1), semaphore("web", 1))
+	l.enqueue(limitedRun(use("doc", "a")))
+	first, runs := l.admit(1)
+	l.settle(first, runs, store.Outcome{Kind: store.Success})
+	l.admit(1)
+	ids := l.enqueue(limitedRun(use("doc", "a"), use("web", "b")))
+	l.stall("insert on gates") // of its other limit, which is made when its line has been read
+	r := l.admission(5)
+	committed := l.claiming(&r)
+	_, err := l.Operate(t.Context(), store.RunCommand{Action: store.CancelRuns, Runs: ids, By: "ann"})
+	require.NoError(t, err)
+	require.Empty(t, committed())
+	require.Zero(t, l.count("select count(*) from permits"))
+	require.Zero(t, l.count("select count(*) from leases"))
+	l.sound("at the end")
+}
+
 // TestAMovedRunIsCancelledMeanwhile is the same for a run that is in the line of the
 // second of its limits.
 func TestAMovedRunIsCancelledMeanwhile(t *testing.T) {

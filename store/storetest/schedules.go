@@ -269,7 +269,7 @@ func materializeRace(t *testing.T, f *fixture) {
 func jobsListed(t *testing.T, f *fixture) {
 	jobs := []store.JobInfo{
 		{Name: "report", Queue: "slow", Priority: -4, MaxAttempts: 1, Timeout: store.Duration(time.Hour), OnCrash: store.CrashDead},
-		{Name: "mail", Queue: store.DefaultQueue, MaxAttempts: 3},
+		{Name: "mail", Queue: store.DefaultQueue, MaxAttempts: 3, Code: store.JobCode{Aliases: []string{"letter"}, Redacted: []string{"to"}}},
 	}
 	if before, err := f.store.Jobs(f.ctx); err != nil || len(before) != 0 {
 		t.Errorf("Jobs of an empty store: %v, %v", before, err)

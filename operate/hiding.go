@@ -1,0 +1,168 @@
+package operate
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// Hiding says what an Operator keeps from those for whom it reads.
+type Hiding uint8
+
+// What may be hidden. Tags, keys, metadata and names are always shown.
+const (
+	// HideArgs leaves out args, results and checkpoints, but for how many bytes they have,
+	// and refuses to search in args.
+	HideArgs Hiding = 1 << iota
+	// HideTexts leaves out what handlers have written: errors, stacks, log lines and notes
+	// of progress. It refuses to search in errors.
+	HideTexts
+)
+
+// ErrHidden refuses to search in what is hidden: the answer would say what it is.
+var ErrHidden = errors.New("you may not search in what you may not see")
+
+// Hiding returns the Operator for readers who may not see everything. It shares all that
+// the Operator has. Whatever is read through it, and through its Actors, lacks what is to
+// be hidden; what they change is not different.
+func (o *Operator) Hiding(what Hiding) *Operator {
+	return &Operator{shared: o.shared, hides: o.hides | what}
+}
+
+// show hides what is to be hidden of a run: by rule, and from those who read.
+func (o *Operator) show(run *store.Record) {
+	rule := o.redactions.of(run.Job)
+	run.Args, run.Result, run.Checkpoint = rule.Of(run.Args), rule.Of(run.Result), rule.Of(run.Checkpoint)
+	if o.hides == 0 {
+		return
+	}
+	hidden := &store.Hidden{}
+	if o.hides&HideArgs != 0 {
+		hidden.Args, hidden.Result, hidden.Checkpoint = len(run.Args), len(run.Result), len(run.Checkpoint)
+		run.Args, run.Result, run.Checkpoint = nil, nil, nil
+	}
+	if o.hides&HideTexts != 0 {
+		hidden.Texts = hideTexts(run)
+	}
+	run.Hidden = hidden
+}
+
+// hideTexts puts a mask in place of the texts of a run, and returns how many bytes they
+// had.
+func hideTexts(run *store.Record) (size int) {
+	hide := func(text *string, shown *string) *string {
+		if text == nil || *text == "" {
+			return text
+		}
+		size += len(*text)
+		return shown
+	}
+	mask := Mask
+	run.Error = hide(run.Error, &mask)
+	if run.Progress != nil && run.Progress.Note != "" {
+		size += len(run.Progress.Note)
+		shown := *run.Progress
+		shown.Note = Mask
+		run.Progress = &shown
+	}
+	run.Attempts = slices.Clone(run.Attempts)
+	for i := range run.Attempts {
+		a := &run.Attempts[i]
+		a.Error, a.Stack, a.Log = hide(a.Error, &mask), hide(a.Stack, nil), hide(a.Log, nil)
+	}
+	return size
+}
+
+// showSchedules hides what is to be hidden of schedules.
+func (o *Operator) showSchedules(records []store.ScheduleRecord) {
+	for i := range records {
+		r := &records[i]
+		r.Args = o.redactions.of(r.Job).Of(r.Args)
+		if o.hides&HideArgs != 0 {
+			r.Hidden = &store.Hidden{Args: len(r.Args)}
+			r.Args = nil
+		}
+	}
+}
+
+// MayFind refuses with ErrHidden to search in what is hidden, as all do that take a filter.
+func (o *Operator) MayFind(filter store.Filter) error {
+	switch {
+	case filter.Args != "" && o.hides&HideArgs != 0:
+		return fmt.Errorf("%w: args", ErrHidden)
+	case filter.Error != "" && o.hides&HideTexts != 0:
+		return fmt.Errorf("%w: error", ErrHidden)
+	default:
+		return nil
+	}
+}
+
+// mayCount is MayFind for a number of runs, which cannot be corrected by what a rule
+// hides of each.
+func (o *Operator) mayCount(filter *store.Filter) error {
+	if filter.Args != "" && o.redactions.any() {
+		return fmt.Errorf("%w: values of args are hidden by rule: runs that are found by their args can be listed, and not counted", store.ErrInvalid)
+	}
+	return o.MayFind(*filter)
+}
+
+// found reports whether a run matches in what a rule shows of it. Without this, a search
+// for args would find out what is hidden.
+func (o *Operator) found(run *store.Record, filter *store.Filter) bool {
+	if filter.Args == "" || !o.redactions.any() {
+		return true
+	}
+	args := o.redactions.of(run.Job).Of(run.Args)
+	return slices.ContainsFunc(filter.ArgsSpellings(), func(text string) bool { return bytes.Contains(args, []byte(text)) })
+}
+
+// showFilter hides what others have searched for.
+func (o *Operator) showFilter(filter *store.Filter) {
+	if o.hides&HideArgs != 0 && filter.Args != "" {
+		filter.Args = Mask
+	}
+	if o.hides&HideTexts != 0 && filter.Error != "" {
+		filter.Error = Mask
+	}
+}
+
+// showChanges hides in changes what others have searched for.
+func (o *Operator) showChanges(changes []store.Change) {
+	if o.hides == 0 {
+		return
+	}
+	for i := range changes {
+		if len(changes[i].Detail) > 0 {
+			changes[i].Detail = o.shownDetail(changes[i].Detail)
+		}
+	}
+}
+
+func (o *Operator) shownDetail(text json.RawMessage) json.RawMessage {
+	value, err := decoded(text)
+	if err != nil {
+		return nil
+	}
+	detail, _ := value.(map[string]any)
+	filter, _ := detail["filter"].(map[string]any)
+	hidden := false
+	hide := func(in map[string]any, name string, when Hiding) {
+		if _, has := in[name]; has && o.hides&when != 0 {
+			in[name], hidden = Mask, true
+		}
+	}
+	hide(filter, "args", HideArgs)
+	hide(filter, "error", HideTexts)
+	if reason, _ := detail["reason"].(string); likenessIn(reason) {
+		hide(detail, "reason", HideTexts)
+	}
+	if !hidden {
+		return text
+	}
+	shown, _ := json.Marshal(value) // it was read from JSON
+	return shown
+}
