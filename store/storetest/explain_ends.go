@@ -70,7 +70,7 @@ func explainEnded(t *testing.T, f *fixture) {
 	if e = f.wantKinds(cancelled, operate.BlockerEnded, operate.BlockerKept); e.Blockers[0].By == nil || *e.Blockers[0].By != "ann" {
 		t.Errorf("explained %+v", e)
 	}
-	f.wantText(e, "it was cancelled: "+reason, "(ann, ")
+	f.wantText(e, "cancelled: "+reason, "(ann, ")
 }
 
 func explainKeyHeld(_ *testing.T, f *fixture) {
