@@ -84,7 +84,7 @@ func TestDoctorSaysWhatIsWrong(t *testing.T) {
 	require.Equal(t, 1, e.code, "a run is due and no worker is alive: %s", e.stderr)
 	d = decode[diagnosis](t, e.stdout)
 	for name, want := range map[string]string{
-		"workers": "0 workers alive; 1 run due, oldest", "exec": "report: stat /nowhere/report", "http": "without TLS", "configuration": "DURABLE_POLL_INTERVAL",
+		"workers": "0 workers alive; 1 run due, the oldest for", "exec": "report: stat /nowhere/report", "http": "without TLS", "configuration": "DURABLE_POLL_INTERVAL",
 	} {
 		_, text := d.level(name)
 		require.Contains(t, text, want)

@@ -83,7 +83,7 @@ func TestAWorkerIsListedUntilItStops(t *testing.T) {
 			require.Equal(t, "no workers\n", execute(t, env, "workers", "list").stdout)
 			level, text := decode[diagnosis](t, execute(t, env, "doctor", "--json").stdout).level("workers")
 			require.Equal(t, "failed", level)
-			require.Contains(t, text, "0 workers alive; 2 runs due, oldest")
+			require.Contains(t, text, "0 workers alive; 2 runs due, the oldest for")
 		})
 	}
 }

@@ -108,6 +108,10 @@ func member(value json.RawMessage, at string, field reflect.Value, faults *Fault
 			return
 		}
 	}
+	if err := idsIn(value, field.Type()); err != nil {
+		faults.add(Fault{Pointer: at, Detail: fmt.Sprintf("%.150v", err)})
+		return
+	}
 	if err := json.Unmarshal(value, field.Addr().Interface()); err != nil {
 		detail := "want " + kindOf(field.Type())
 		if _, wrong := errors.AsType[*json.UnmarshalTypeError](err); !wrong {
@@ -115,6 +119,30 @@ func member(value json.RawMessage, at string, field reflect.Value, faults *Fault
 		}
 		faults.add(Fault{Pointer: at, Detail: detail})
 	}
+}
+
+// idsIn reports an id of a run, or a list of them, that is not in the one form that the
+// query takes too: a type that is a UUID reads several.
+func idsIn(value []byte, t reflect.Type) error {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	if t != reflect.TypeFor[store.RunID]() {
+		return nil
+	}
+	var one string
+	var some []string
+	if json.Unmarshal(value, &one) == nil {
+		some = []string{one}
+	} else if json.Unmarshal(value, &some) != nil {
+		return nil // the type itself refuses it
+	}
+	for _, text := range some {
+		if _, err := store.ParseRunID(text); err != nil && string(value) != "null" {
+			return err
+		}
+	}
+	return nil
 }
 
 // repeated is a member that an object has twice; nil: there is none. Of two values

@@ -35,8 +35,8 @@ func TestBodiesThatNearlyMakeSense(t *testing.T) {
 		`{"job":"mail","timeout":"-1s"}`, `{"job":"mail","timeout":"1ns"}`, `{"job":"mail","timeout":"99999999h"}`, `{"job":"mail","after":"9e9h"}`,
 		`{"job":"mail","due_at":"10000-01-01T00:00:00Z"}`, `{"job":"mail","due_at":"0000-00-00T00:00:00Z"}`, `{"job":"mail","due_at":1700000000}`, `{"job":"mail","due_at":"2030-02-30T00:00:00Z"}`,
 		`{"job":"mail","args":` + deep + `}`, deep, strings.Repeat("[", 100000), `{"runs":[` + strings.Repeat(`{},`, 1000) + `{}]}`, `{"runs":[]}`, `{"runs":[null]}`, `{"runs":[[]]}`,
-		`{"job":"mail","id":"00000000-0000-0000-0000-000000000000"}`,
-		`{"job":"mail","id":"0190c5a0-7d6c-7b0e-9f6e-3a1f4b2c5d6e\n"}`,
+		`{"job":"mail","id":"00000000-0000-0000-0000-000000000000"}`, `{"job":"mail","id":"urn:uuid:0190c5a0-7d6c-7b0e-9f6e-3a1f4b2c5d6e"}`,
+		`{"job":"mail","id":"{0190c5a0-7d6c-7b0e-9f6e-3a1f4b2c5d6e}"}`, `{"job":"mail","id":"0190c5a07d6c7b0e9f6e3a1f4b2c5d6e"}`, `{"job":"mail","id":"0190c5a0-7d6c-7b0e-9f6e-3a1f4b2c5d6e\n"}`,
 		`{"job":"mail","debounce":"x","quiet":"0s"}`, `{"job":"mail","debounce":"x","quiet":"1s","at_most":"1ms"}`, `{"job":"mail","unique":"x","unique_for":"-1s"}`,
 	} {
 		if w := b.send("POST", "/runs", body, "Content-Type", "application/json"); w.Code != 400 && w.Code != 422 {

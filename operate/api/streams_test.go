@@ -60,14 +60,14 @@ func TestManyStreamsOnOneProcess(t *testing.T) {
 	before := heap()
 	changed, ended := make(chan struct{}, n), make(chan struct{}, n)
 	for range n {
-		answer := open()
+		answer := open() //nolint:bodyclose // its reader closes it
 		require.Equal(t, 200, answer.StatusCode)
 		go func() {
 			defer func() { _ = answer.Body.Close(); ended <- struct{}{} }()
-			told := false
+			notified := false
 			for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
-				if strings.Contains(lines.Text(), `"what":["runs"]`) && !told {
-					told = true
+				if strings.Contains(lines.Text(), `"what":["runs"]`) && !notified {
+					notified = true
 					changed <- struct{}{}
 				}
 			}
