@@ -35,6 +35,8 @@ type storeHealth struct {
 }
 
 func (h *storeHealth) init(terms lease.Terms) {
+	h.mu.Lock() // a health check may read already
+	defer h.mu.Unlock()
 	h.takeover = protocol.Takeover{
 		Hold: min(terms.Duration, 10*time.Second), OutageHold: min(terms.Duration/3, 10*time.Second),
 		Gap: terms.Duration / 2, Slack: 2 * time.Second,

@@ -114,7 +114,7 @@ func TestAuditIsAFile(t *testing.T) {
 func TestOnePageSaysWhichJobFailsMostAndWhy(t *testing.T) {
 	onEngines(t, func(t *testing.T, db engine) {
 		fill(t, db, "order 17 was refused")
-		did := store.LaneTally{Queue: "mail", Job: "bad", Tally: store.Tally{Succeeded: 5, Failed: 3, Dead: 2}}
+		did := store.LaneTally{Queue: "mail", Job: "bad", Tally: store.Tally{Succeeded: 5000, Failed: 3000, Dead: 2000}} // so many that those of the worker hardly count
 		workers, err := db.Workers(t.Context())
 		require.NoError(t, err)
 		_, err = db.ReportWorker(t.Context(), store.WorkerReport{Worker: store.WorkerID{Name: "other", Instance: store.NewRunID()}, Number: 1, Stopped: true,
