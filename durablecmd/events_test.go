@@ -44,9 +44,11 @@ func TestAWorkerPostsItsEvents(t *testing.T) {
 	require.Equal(t, events.RunDead, dead.Kind)
 	require.Equal(t, []any{id, "sleep", "web-7", 1}, []any{dead.Run.ID.String(), dead.Run.Job, dead.Worker, dead.Run.Attempt})
 	require.Nil(t, dead.Run.Error)
-	scraped := scrape(t, s.address())
-	require.Contains(t, scraped, "\ndurable_events_sent_total 3\n")
-	require.Contains(t, scraped, "\ndurable_events_dropped_total 0\n")
+	// A batch is counted when its answer has come back, which is after the receiver has it.
+	require.Eventually(t, func() bool {
+		return strings.Contains(scrape(t, s.address()), "\ndurable_events_sent_total 3\n")
+	}, time.Minute, 50*time.Millisecond)
+	require.Contains(t, scrape(t, s.address()), "\ndurable_events_dropped_total 0\n")
 	s.signal()
 	require.Equal(t, 0, s.ends())
 	require.Equal(t, events.WorkerStopped, (<-posted).Kind, "what waits is sent when the worker stops")
