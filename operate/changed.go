@@ -19,7 +19,7 @@ func (a *Actor) note(kind, subject, action, reason string, runs int) {
 	a.config.Changed(change)
 }
 
-// noteRuns passes on what became of the runs of a command. Those of a bulk change are
+// noteRuns passes on how a command has changed its runs. Those of a bulk change are
 // passed on together, when it ends.
 func (a *Actor) noteRuns(command *store.RunCommand, changed []store.ChangedRun) {
 	if command.Bulk != nil {

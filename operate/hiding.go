@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/durable-worker/durable-worker/operate/access"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -22,6 +23,17 @@ const (
 	// of progress. It refuses to search in errors.
 	HideTexts
 )
+
+// HiddenFrom is what a role may not see.
+func HiddenFrom(role access.Role, sees access.Sees) (hides Hiding) {
+	if !sees.SeesArgs(role) {
+		hides |= HideArgs
+	}
+	if !sees.SeesTexts(role) {
+		hides |= HideTexts
+	}
+	return hides
+}
 
 // ErrHidden refuses to search in what is hidden: the answer would say what it is.
 var ErrHidden = errors.New("you may not search in what you may not see")

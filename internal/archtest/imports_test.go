@@ -43,7 +43,7 @@ var law = map[string][]string{
 	"observe/tracing":     {"observe", "store", "lease", "internal/storable"},
 	"internal/otlp":       {},
 	"internal/otlp/*":     {},
-	"operate":             {"durable", "store", "lock", "lease", "internal/admit", "internal/recur", "internal/rules", "internal/storable"},
+	"operate":             {"operate/access", "durable", "store", "lock", "lease", "internal/admit", "internal/recur", "internal/rules", "internal/storable"},
 	"operate/access":      {},
 	"operate/api":         {"operate", "operate/access", "internal/wire", "durable", "store"},
 	"operate/dashboard":   {"operate", "operate/access", "durable", "store", "lock"},

@@ -65,17 +65,6 @@ func nowhere() wire.Problem {
 
 func (a *api) sees() access.Sees { return access.Sees{Args: a.Args, Texts: a.Texts} }
 
-// hides is what a role is not shown.
-func (a *api) hides(role access.Role) (hides operate.Hiding) {
-	if !a.sees().SeesArgs(role) {
-		hides |= operate.HideArgs
-	}
-	if !a.sees().SeesTexts(role) {
-		hides |= operate.HideTexts
-	}
-	return hides
-}
-
 // answerWithin bounds what an answer may take that does not last: less than the server
 // gives it.
 const answerWithin = 20 * time.Second
@@ -87,7 +76,7 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request, to route) {
 	ctx, cancel := context.WithTimeout(lasting, answerWithin)
 	defer cancel()
 	r = r.WithContext(ctx)
-	c := &call{lasting: lasting, api: a, Params: wire.NewParams(r.URL.RawQuery, a.operator.Now()), w: w, r: r, who: who, op: a.operator.Hiding(a.hides(who.Role)).As(who.Actor())}
+	c := &call{lasting: lasting, api: a, Params: wire.NewParams(r.URL.RawQuery, a.operator.Now()), w: w, r: r, who: who, op: a.operator.Hiding(operate.HiddenFrom(who.Role, a.sees())).As(who.Actor())}
 	c.Only(to.params...)
 	given, err := to.handle(c)
 	if err != nil {

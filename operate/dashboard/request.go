@@ -35,21 +35,14 @@ type person struct {
 	Session  bool // and may log out
 }
 
-func (d *dashboard) personOf(r *http.Request) person {
-	who, sees := access.WhoFrom(r.Context()), access.Sees{Args: d.config.Args, Texts: d.config.Texts}
-	return person{Name: who.Name, Operator: who.Role >= access.Operator, Args: sees.SeesArgs(who.Role), Texts: sees.SeesTexts(who.Role),
-		Known: who.Role != 0, Session: who.Way == "session"}
+func (d *dashboard) sees() access.Sees {
+	return access.Sees{Args: d.config.Args, Texts: d.config.Texts}
 }
 
-// hides is what a person is not shown.
-func (p person) hides() (hides operate.Hiding) {
-	if !p.Args {
-		hides |= operate.HideArgs
-	}
-	if !p.Texts {
-		hides |= operate.HideTexts
-	}
-	return hides
+func (d *dashboard) personOf(r *http.Request) person {
+	who, sees := access.WhoFrom(r.Context()), d.sees()
+	return person{Name: who.Name, Operator: who.Role >= access.Operator, Args: sees.SeesArgs(who.Role), Texts: sees.SeesTexts(who.Role),
+		Known: who.Role != 0, Session: who.Way == "session"}
 }
 
 // view is a page before it is written.
@@ -76,7 +69,7 @@ func (d *dashboard) page(maker makes) http.Handler {
 		defer cancel()
 		who := access.WhoFrom(r.Context())
 		asked := &request{Request: r, who: d.personOf(r)}
-		asked.do = d.operator.Hiding(asked.who.hides()).As(who.Actor())
+		asked.do = d.operator.Hiding(operate.HiddenFrom(who.Role, d.sees())).As(who.Actor())
 		made, err := d.make(ctx, asked, maker)
 		if err != nil {
 			made = d.failed(asked, err)
