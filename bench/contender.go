@@ -73,9 +73,10 @@ type spec struct {
 	Sweep       time.Duration `json:"sweep"`   // between looks for runs to delete; durable only
 	Lease       time.Duration `json:"lease"`   // how long a claim lasts without a beat; durable only
 	ClaimBytes  int           `json:"claim_bytes"`
-	Hang        bool          `json:"hang"`    // handlers do not return
-	Lanes       int           `json:"lanes"`   // so many jobs instead of one, also of an enqueuer; durable only
-	Workers     int           `json:"workers"` // so many instead of one, each with connections of its own
+	Hang        bool          `json:"hang"`      // handlers do not return
+	Lanes       int           `json:"lanes"`     // so many jobs instead of one, also of an enqueuer; durable only
+	Workers     int           `json:"workers"`   // so many instead of one, each with connections of its own
+	Collector   string        `json:"collector"` // URL; not empty: all that operating offers is switched on, see operated; durable only
 
 	// Of an enqueuer.
 	Total   int    `json:"total"` // runs; zero: until it is stopped

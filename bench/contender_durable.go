@@ -97,10 +97,17 @@ func (durableContender) worker(ctx context.Context, s spec, handled func(int64))
 	if err != nil {
 		return nil, err
 	}
-	w := durable.NewWorker(db, durable.WorkerConfig{
+	config := durable.WorkerConfig{
 		MaxConcurrentRuns: s.Concurrency, NoListen: s.PollOnly, PollInterval: s.Poll, Logger: logger, SweepInterval: s.Sweep,
 		ClaimBatchBytes: s.ClaimBytes, Terms: lease.Terms{Duration: s.Lease},
-	})
+	}
+	var with *operated
+	if s.Collector != "" {
+		if with, err = operatedOf(ctx, s, &config, logger); err != nil {
+			return nil, err
+		}
+	}
+	w := durable.NewWorker(db, config)
 	for _, job := range laneJobs(jobName, s.Lanes) {
 		durable.Register(w, job, func(ctx context.Context, run *durable.Run[args]) error {
 			handled(run.Args.N)
@@ -113,6 +120,9 @@ func (durableContender) worker(ctx context.Context, s spec, handled func(int64))
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	start := func() error {
+		if with != nil {
+			with.begin(ctx)
+		}
 		running.Go(func() {
 			if err := w.Run(ctx); err != nil {
 				logger.Error("worker", "error", err)
@@ -120,7 +130,16 @@ func (durableContender) worker(ctx context.Context, s spec, handled func(int64))
 		})
 		return nil
 	}
-	stop := func() { cancel(); running.Wait(); db.Close() }
+	stop := func() {
+		cancel()
+		running.Wait()
+		if with != nil {
+			if err := with.close(); err != nil {
+				logger.Error("what operating offers", "error", err)
+			}
+		}
+		db.Close()
+	}
 	return &worker{start: start, stop: stop}, nil
 }
 

@@ -15,10 +15,11 @@ import (
 // own, that get single enqueues from one process at a moderate rate: what most
 // users run. Every setting is its default.
 type fleet struct {
-	workers int
-	rate    int // runs a second
-	kinds   int // of jobs; zero: one
-	window  time.Duration
+	workers   int
+	rate      int    // runs a second
+	kinds     int    // of jobs; zero: one
+	collector string // see spec
+	window    time.Duration
 }
 
 // fleetWarm is how long a fleet works before it is measured.
@@ -67,7 +68,7 @@ func (f fleet) join(ctx context.Context, b *bench, s *started, name string) (err
 	if s.shared, err = newCounters(b.dir); err != nil {
 		return err
 	}
-	work := spec{Contender: name, Role: working, Target: s.target, Counters: s.shared.path, Latency: true, Workers: f.workers, Lanes: f.kinds}
+	work := spec{Contender: name, Role: working, Target: s.target, Counters: s.shared.path, Latency: true, Workers: f.workers, Lanes: f.kinds, Collector: f.collector}
 	if s.child, err = spawn(work); err != nil {
 		return err
 	}

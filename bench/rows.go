@@ -123,6 +123,7 @@ func rows(n int, quick bool) []row {
 	list = append(list, herdRows(quick)...)
 	list = append(list, limitRows(n/5, quick)...)
 	list = append(list, fleetRows(quick)...)
+	list = append(list, operatedRows(n, window)...)
 	list = append(list, scheduleRows(n)...)
 	list = append(list, retentionRow(5*n, n/4), steadyRow(quick))
 	list = append(list, scaleRows(n, few, quick)...)

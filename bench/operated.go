@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"sync"
+	"time"
+
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/internal/otlp"
+	"github.com/durable-worker/durable-worker/observe"
+	"github.com/durable-worker/durable-worker/observe/events"
+	"github.com/durable-worker/durable-worker/observe/metrics"
+	"github.com/durable-worker/durable-worker/observe/tracing"
+	"github.com/durable-worker/durable-worker/operate"
+	"github.com/durable-worker/durable-worker/operate/access"
+	"github.com/durable-worker/durable-worker/operate/api"
+	"github.com/durable-worker/durable-worker/operate/dashboard"
+	"github.com/durable-worker/durable-worker/store/backend"
+)
+
+// operated is what operating offers, switched on beside a worker as the stock worker
+// has it: metrics that are scraped each second, spans and events that leave for a
+// collector, and the API and the pages, on connections of their own, with one stream
+// open. OTEL_TRACES_SAMPLER chooses among the traces; by default all are taken.
+type operated struct {
+	db       backend.Store
+	operator *operate.Operator
+	server   *httptest.Server
+	tally    *observe.Tally
+	spans    *sdk.TracerProvider
+	stream   *events.Stream
+	end      context.CancelFunc
+	running  sync.WaitGroup
+}
+
+// samplePause is after how many scrapes the stock worker reads the database's part again.
+const samplePause = 30
+
+const operatorToken = "bench-operator-0123456789abcdef" //nolint:gosec // of a server on loopback
+
+// operatedOf switches it on in the configuration of a worker.
+func operatedOf(ctx context.Context, s spec, config *durable.WorkerConfig, logger *slog.Logger) (o *operated, err error) {
+	o = &operated{tally: observe.NewTally()}
+	if o.db, err = backend.Open(ctx, s.Target, backend.Config{Logger: logger, Operators: true}); err != nil {
+		return nil, err
+	}
+	settings, err := otlp.FromEnvironment(func(name string) string {
+		if name == "OTEL_EXPORTER_OTLP_ENDPOINT" {
+			return s.Collector
+		}
+		return os.Getenv(name)
+	})
+	if err == nil {
+		o.spans, err = otlp.Provider(ctx, settings, otlp.Service{Name: "bench"}, logger)
+	}
+	if err != nil {
+		return nil, errors.Join(err, o.close())
+	}
+	kinds, _ := events.ParseKinds("run.dead,run.reclaimed,run.stuck,worker.started,worker.stopped") // the default
+	hook, err := events.NewWebhook(events.WebhookConfig{URL: s.Collector + "/events", Secret: operatorToken})
+	if err != nil {
+		return nil, errors.Join(err, o.close())
+	}
+	o.stream = events.New(hook, events.Config{Kinds: kinds, Worker: "bench", Logger: logger})
+	config.Tally = o.tally
+	config.Hooks = observe.Join(tracing.Hooks(tracing.Config{Provider: o.spans}), o.stream.Hooks())
+	return o, o.serve(logger)
+}
+
+// serve serves what operators see.
+func (o *operated) serve(logger *slog.Logger) error {
+	o.operator = operate.New(o.db, operate.Config{})
+	auth := access.Tokens(operatorToken, "")
+	v1, err := api.New(o.operator, api.Config{Auth: auth, Logger: logger})
+	if err != nil {
+		return err
+	}
+	pages, err := dashboard.New(o.operator, dashboard.Config{Auth: auth, Logger: logger})
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/api/v1/", http.StripPrefix("/api/v1", v1))
+	mux.Handle("/", pages)
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		metrics.Serve(w, r, metrics.Snapshot{Totals: o.tally.Totals()})
+	})
+	o.server = httptest.NewServer(mux)
+	return nil
+}
+
+// begin starts the scrapes and a stream.
+func (o *operated) begin(ctx context.Context) {
+	ctx, o.end = context.WithCancel(ctx)
+	o.running.Go(func() { o.stream.Run(ctx) })
+	o.running.Go(func() { o.ask(ctx, "/api/v1/events") })
+	o.running.Go(func() {
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for n := 0; ctx.Err() == nil; n++ {
+			if n%samplePause == 0 {
+				if _, err := o.operator.Sample(ctx); err != nil && ctx.Err() == nil {
+					fmt.Fprintln(os.Stderr, "sample:", err)
+				}
+			}
+			o.ask(ctx, "/metrics")
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+			}
+		}
+	})
+}
+
+// ask reads an answer to its end.
+func (o *operated) ask(ctx context.Context, path string) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, o.server.URL+path, nil)
+	if err != nil {
+		return
+	}
+	r.Header.Set("Authorization", "Bearer "+operatorToken)
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if answer.StatusCode != http.StatusOK {
+		fmt.Fprintf(os.Stderr, "%s: %s\n", path, answer.Status)
+	}
+	_, _ = io.Copy(io.Discard, answer.Body)
+}
+
+func (o *operated) close() (err error) {
+	if o.end != nil {
+		o.end()
+		o.running.Wait()
+	}
+	if o.spans != nil {
+		err = o.spans.Shutdown(context.Background())
+	}
+	if o.server != nil {
+		o.server.CloseClientConnections()
+		o.server.Close()
+	}
+	if o.operator != nil {
+		o.operator.Close()
+	}
+	o.db.Close()
+	return err
+}
+
+// collects takes what is sent to it, and keeps nothing.
+func collects() *httptest.Server {
+	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.WriteHeader(http.StatusOK)
+	}))
+}
+
+// operatedRows measure workers with all that operating offers switched on beside the
+// same with nothing of it.
+func operatedRows(n int, window time.Duration) []row {
+	with := func(what string, measure func(ctx context.Context, b *bench, s spec, label string) (sample, error)) []side {
+		return []side{
+			{name: "operated", measure: func(ctx context.Context, b *bench, label string) (sample, error) {
+				collector := collects()
+				defer collector.Close()
+				return measure(ctx, b, spec{Contender: ours, Collector: collector.URL}, label)
+			}},
+			{name: what, measure: func(ctx context.Context, b *bench, label string) (sample, error) {
+				return measure(ctx, b, spec{Contender: ours}, label)
+			}},
+		}
+	}
+	drained := func(ctx context.Context, b *bench, s spec, label string) (sample, error) {
+		s.Concurrency = tuned(ours).Concurrency
+		return b.drain(ctx, drain{worker: s, n: n, processes: 1, label: label})
+	}
+	fleets := func(ctx context.Context, b *bench, s spec, label string) (sample, error) {
+		return fleet{workers: 20, rate: 100, window: window, collector: s.Collector}.measure(ctx, b, ours, label)
+	}
+	costs := unbounded(costs())
+	for i := range costs {
+		costs[i].ratio = 0.98
+	}
+	return []row{
+		{name: "operated-drain", long: true, title: fmt.Sprintf("drain %d runs with metrics, traces, events, API and pages in use", n),
+			figures: append([]figure{rate(0.98)}, costs...), sides: with("plain", drained)},
+		{name: "operated-fleet", long: true, title: "20 workers, 100 single enqueues a second, with metrics, traces, events, API and pages in use",
+			figures: fleetFigures(), sides: with("plain", fleets)},
+	}
+}
