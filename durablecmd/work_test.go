@@ -334,6 +334,7 @@ func TestAWorkerNoticesASchemaThatItCannotServe(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := serve(t, c.env, stock)
 			becomes(t, s.address(), "/readyz", http.StatusOK)
 			c.set("1000")
