@@ -257,7 +257,7 @@ func (c *claimer) relax(got answer, n int, woken claimplan.Woken) answer {
 	return got
 }
 
-// passCalls passes wake-ups on for which there is no room.
+// passWakeUps passes wake-ups on for which there is no room.
 func (c *claimer) passWakeUps(woken claimplan.Woken) {
 	for _, due := range woken.Lanes {
 		if l := c.plan.Lane(due.Lane); l != nil && due.After == 0 && c.roomOf(l.Queue) == 0 {

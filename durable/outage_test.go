@@ -2,6 +2,7 @@ package durable_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -268,5 +269,33 @@ func TestAnOutageDoesNotLengthenAnAttempt(t *testing.T) {
 		require.Len(t, attempts, 1)
 		require.Equal(t, 1200*time.Millisecond, attempts[0].EndedAt.Sub(attempts[0].StartedAt))
 		require.NoError(t, stop())
+	})
+}
+
+// slowSettles is a store that answers settles late.
+type slowSettles struct {
+	durable.Store
+	by time.Duration
+}
+
+func (s slowSettles) Settle(ctx context.Context, settlements []store.Settlement) ([]store.Verdict, error) {
+	verdicts, err := s.Store.Settle(ctx, settlements)
+	return verdicts, errors.Join(err, sleeper(ctx, s.by))
+}
+
+// The last outcome under a lease is stored, which ends the lease, and a heartbeat is
+// answered before the worker knows.
+func TestALeaseThatItsWorkerEndsIsNotLost(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		s.store.Store = slowSettles{Store: s.store.Store, by: time.Second}
+		job := durable.NewJob[letter]("mail")
+		w := s.worker(durable.WorkerConfig{})
+		durable.Register(w, job, func(ctx context.Context, _ *durable.Run[letter]) error { return sleeper(ctx, 9500*time.Millisecond) })
+		stop := s.begin(w)
+		id := s.enqueue(job.New(letter{}))
+		s.pass(time.Minute)
+		require.NoError(t, stop())
+		require.Equal(t, durable.Succeeded, s.record(id).State)
+		require.NotContains(t, s.log.String(), "lease lost")
 	})
 }

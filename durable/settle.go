@@ -335,6 +335,11 @@ func (s *settler) writeUnderLease(ctx context.Context, batch []ended) error {
 }
 
 func (s *settler) send(ctx context.Context, batch []ended, claims []*claim, settlements []store.Settlement) error {
+	for i := range settlements {
+		if settlements[i].Last {
+			claims[i].hold.Ending()
+		}
+	}
 	bounded, cancel := context.WithTimeout(ctx, s.w.callTimeout())
 	defer cancel()
 	sent := s.w.config.Elapsed()

@@ -70,6 +70,14 @@ func (h *Hold) Valid() bool {
 	return h.keeper.config.Elapsed() < time.Duration(h.deadline.Load())
 }
 
+// Ending says that the store is about to be asked to end the lease, because nothing is
+// done under it any more. A heartbeat that no longer finds it then reports no loss. Until
+// Release the lease is renewed as before: the store may refuse.
+func (h *Hold) Ending() {
+	k := h.keeper
+	k.lose(k.step(protocol.BeatEvent{Kind: protocol.BeatEnding, Claim: h.claim}).Lost, "not renewed in time")
+}
+
 // Release ends the care for the lease: it is not renewed again. It does not
 // write to the store. Releasing twice is harmless.
 func (h *Hold) Release() {
@@ -78,8 +86,7 @@ func (h *Hold) Release() {
 	delete(k.holds, h.claim)
 	k.mu.Unlock()
 	h.deadline.Store(0)
-	lost := k.step(protocol.BeatEvent{Kind: protocol.BeatDropped, Claim: h.claim}).Lost
-	k.lose(lost, "not renewed in time")
+	k.lose(k.step(protocol.BeatEvent{Kind: protocol.BeatDropped, Claim: h.claim}).Lost, "not renewed in time")
 	h.cancel(context.Canceled)
 }
 

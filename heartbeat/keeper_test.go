@@ -114,6 +114,19 @@ func TestKeeper_LostLeaseEndsItsContextAlone(t *testing.T) {
 	})
 }
 
+func TestKeeper_WhatTheHolderEndsIsNotLost(t *testing.T) {
+	keep(t, func(t *testing.T, k *heartbeat.Keeper, r *scripted) {
+		claim := lease.NewClaimID()
+		ctx, hold := k.Hold(t.Context(), lease.Lease{Claim: claim})
+		hold.Ending()
+		r.change(func() { r.gone[claim] = true })
+		pass(11 * time.Second)
+		require.NoError(t, ctx.Err())
+		hold.Release()
+		require.NotErrorIs(t, context.Cause(ctx), lease.ErrLost)
+	})
+}
+
 func TestKeeper_ErrorsAreRetriedAndThenTheLeaseIsLost(t *testing.T) {
 	keep(t, func(t *testing.T, k *heartbeat.Keeper, r *scripted) {
 		ctx, hold := k.Hold(t.Context(), lease.Lease{Claim: lease.NewClaimID()})

@@ -20,7 +20,7 @@ const (
 
 // Hint says that something may have changed. Who gets it asks again.
 type Hint struct {
-	Changed []string `json:"changed"` // of what: runs, queues, schedules, limits, locks, bulk
+	Changed []string `json:"changed"` // of what, sorted: runs, queues, schedules, limits, locks, bulk
 	Survey  *Survey  `json:"survey"`  // nil: nothing new is known
 }
 
@@ -105,8 +105,8 @@ func (s *Stream) add(hint Hint) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, what := range hint.Changed {
-		if !slices.Contains(s.hint.Changed, what) {
-			s.hint.Changed = append(s.hint.Changed, what)
+		if i, known := slices.BinarySearch(s.hint.Changed, what); !known {
+			s.hint.Changed = slices.Insert(s.hint.Changed, i, what)
 		}
 	}
 	if hint.Survey != nil {

@@ -169,6 +169,9 @@ func release(t *testing.T, until string) {
 	require.NoError(t, os.WriteFile(until, nil, 0o600))
 }
 
+// enqueueTries bounds the repeats of an enqueue that fails.
+const enqueueTries = 5
+
 func enqueueAlike(t *testing.T, store durable.Store, n int, args napArgs) []durable.RunID {
 	t.Helper()
 	runs := make([]durable.NewRun, n)
@@ -178,6 +181,9 @@ func enqueueAlike(t *testing.T, store durable.Store, n int, args napArgs) []dura
 		ids[i] = runs[i].ID
 	}
 	_, err := durable.NewClient(store).Enqueue(t.Context(), runs...)
+	for try := 0; err != nil && try < enqueueTries; try++ { // the connection may be what the test ends; a repeat is harmless
+		_, err = durable.NewClient(store).Enqueue(t.Context(), runs...)
+	}
 	require.NoError(t, err)
 	return ids
 }

@@ -31,6 +31,7 @@ type hold struct {
 	claim    lease.ClaimID
 	deadline time.Duration // local
 	index    int           // in the order
+	ending   bool          // the store may have ended it, at the holder's own request
 }
 
 // deadlines is a heap.Interface.
@@ -68,6 +69,7 @@ const (
 	BeatTick     BeatKind = iota // time has passed
 	BeatHeld                     // Claim was granted by a request sent at Asked; never answered with Renew
 	BeatDropped                  // Claim is held no longer, by the holder's own will; likewise
+	BeatEnding                   // the holder asks the store to end Claim: that it is missing from an answer is no loss; likewise
 	BeatAnswered                 // the renewal in flight was answered: Claims were renewed, of Unknown nothing is known
 	BeatFailed                   // the renewal in flight failed; nothing is known
 )
@@ -108,13 +110,17 @@ func (b *Beat) Step(e BeatEvent) BeatEffects {
 		b.hold(e)
 	case BeatDropped:
 		b.drop(e.Claim)
+	case BeatEnding:
+		if h, held := b.held[e.Claim]; held {
+			h.ending = true
+		}
 	case BeatAnswered:
 		effects.Lost = b.answered(e)
 	case BeatFailed:
 		b.next, b.asked = b.retry(e), nil
 	}
 	effects.Lost = append(effects.Lost, b.expire(e.At)...)
-	sends := e.Kind != BeatHeld && e.Kind != BeatDropped
+	sends := e.Kind == BeatTick || e.Kind == BeatAnswered || e.Kind == BeatFailed
 	if sends && len(b.held) > 0 && b.asked == nil && e.At >= b.next {
 		b.asked, b.askedAt, b.fresh = b.claims(), e.At, -1
 		effects.Renew = b.asked
@@ -166,6 +172,7 @@ func (b *Beat) answered(e BeatEvent) (lost []lease.ClaimID) {
 		case !held, mentioned && !confirmed:
 		case confirmed:
 			h.deadline = b.Terms.Deadline(b.askedAt)
+		case h.ending:
 		default:
 			delete(b.held, claim)
 			lost = append(lost, claim)

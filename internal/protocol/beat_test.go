@@ -149,7 +149,22 @@ func TestBeat_OnlyTicksAndAnswersSend(t *testing.T) {
 	b.Step(protocol.BeatEvent{Kind: protocol.BeatHeld, Claim: claimID(1)})
 	require.Empty(t, b.Step(protocol.BeatEvent{Kind: protocol.BeatHeld, At: 11 * time.Second, Asked: 11 * time.Second, Claim: claimID(2)}).Renew)
 	require.Empty(t, b.Step(protocol.BeatEvent{Kind: protocol.BeatDropped, At: 12 * time.Second, Claim: claimID(2)}).Renew)
+	require.Empty(t, b.Step(protocol.BeatEvent{Kind: protocol.BeatEnding, At: 12 * time.Second, Claim: claimID(1)}).Renew)
 	require.NotEmpty(t, b.Step(protocol.BeatEvent{Kind: protocol.BeatTick, At: 12 * time.Second}).Renew)
+}
+
+func TestBeat_WhatTheHolderEndsIsLostOnlyAtItsDeadline(t *testing.T) {
+	b := protocol.Beat{Terms: terms30}
+	b.Step(protocol.BeatEvent{Kind: protocol.BeatHeld, Claim: claimID(1)})
+	require.NotEmpty(t, b.Step(protocol.BeatEvent{Kind: protocol.BeatTick, At: 10 * time.Second}).Renew)
+	b.Step(protocol.BeatEvent{Kind: protocol.BeatEnding, At: 10 * time.Second, Claim: claimID(1)})
+	b.Step(protocol.BeatEvent{Kind: protocol.BeatEnding, At: 10 * time.Second, Claim: claimID(2)}) // not held: nothing
+	require.Empty(t, b.Step(protocol.BeatEvent{Kind: protocol.BeatAnswered, At: 11 * time.Second}).Lost)
+	e := b.Step(protocol.BeatEvent{Kind: protocol.BeatTick, At: 20 * time.Second})
+	require.Equal(t, []lease.ClaimID{claimID(1)}, e.Renew, "the store may still have it")
+	require.Empty(t, b.Step(protocol.BeatEvent{Kind: protocol.BeatAnswered, At: 21 * time.Second}).Lost)
+	e = b.Step(protocol.BeatEvent{Kind: protocol.BeatTick, At: 26700 * time.Millisecond})
+	require.Equal(t, []lease.ClaimID{claimID(1)}, e.Lost)
 }
 
 func TestBeat_AHoldDuringARenewalKeepsItsOwnFirstBeat(t *testing.T) {
