@@ -30,17 +30,17 @@ PLAIN := internal/(admit|archtest|cron|release)
 LONG := ./store/postgres ./store/sqlite ./internal/chaos ./durablecmd ./durable
 
 test: need ## every test (race detector, shuffled, real PostgreSQL), then verify; installs what is missing when root
-	@scripts/test.sh $(RACE) -shuffle=on -count=1 -timeout 30m -skip '$(DEAR)' $(LONG) $$($(GO) list ./... | grep -vE '/$(PLAIN)$$')
-	@scripts/test.sh -shuffle=on -count=1 -timeout 15m $$($(GO) list ./... | grep -E '/$(PLAIN)$$')
-	@scripts/test.sh -shuffle=on -count=1 -timeout 20m -run '$(DEAR)' ./store/postgres ./store/sqlite ./operate/dashboard
+	@scripts/test.sh $(RACE) -shuffle=on -count=1 -timeout=30m -skip='$(DEAR)' $(LONG) $$($(GO) list ./... | grep -vE '/$(PLAIN)$$')
+	@scripts/test.sh -shuffle=on -count=1 -timeout=15m $$($(GO) list ./... | grep -E '/$(PLAIN)$$')
+	@scripts/test.sh -shuffle=on -count=1 -timeout=20m -run='$(DEAR)' ./store/postgres ./store/sqlite ./operate/dashboard
 	@$(MAKE) --no-print-directory browser-quick
 	@$(MAKE) --no-print-directory verify
 
 quick: need ## every test once, without the race detector and without verify
-	@scripts/test.sh -shuffle=on -timeout 15m ./...
+	@scripts/test.sh -shuffle=on -timeout=15m ./...
 
 modes: need ## the whole store suite in every mode: publication, held snapshot, few rights, one connection, planted functions, the end of 2028
-	@DURABLE_TEST_MODES=full scripts/test.sh -count=1 -timeout 30m -run '^TestStore' ./store/postgres
+	@DURABLE_TEST_MODES=full scripts/test.sh -count=1 -timeout=30m -run='^TestStore' ./store/postgres
 
 verify: format vet tidy generated lint measures ## gofmt, vet, mod tidy, sqlc diff, lint, and the measures of the packages
 
@@ -102,10 +102,10 @@ build: ## build bin/durable-worker, statically
 	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/durable-worker ./cmd/durable-worker
 
 browser: need ## the pages in a real browser, at both widths and in both themes, and behind nginx (apt-get install nginx): some minutes
-	@cd operate/dashboard/browsertest && $(GO) vet ./... && ../../../scripts/test.sh -count=1 -timeout 15m ./...
+	@cd operate/dashboard/browsertest && $(GO) vet ./... && ../../../scripts/test.sh -count=1 -timeout=15m ./...
 
 browser-quick: need ## the same in short, as in CI: each page once
-	@cd operate/dashboard/browsertest && $(GO) vet ./... && ../../../scripts/test.sh -short -count=1 -timeout 5m .
+	@cd operate/dashboard/browsertest && $(GO) vet ./... && ../../../scripts/test.sh -short -count=1 -timeout=5m .
 
 RUNS ?= 1000000
 large: need ## every page of a PostgreSQL with RUNS=1000000 runs, each within 100 ms; ten million take 10 GB

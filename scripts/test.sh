@@ -1,19 +1,61 @@
 #!/usr/bin/env bash
-# Runs go test with the given arguments and fails when a test failed or was
-# skipped: a database test that does not run proves nothing. Lines about tests
-# that began or passed are left out of what is shown.
+# Runs go test with the given arguments (values of flags after a "=") and fails when a test
+# failed or was skipped: a database test that does not run proves nothing. Lines about
+# tests that began or passed are left out of what is shown.
+#
+# Many tests wait for real processes on a machine that may be busy with other things. So a
+# few that fail are run once more, alone, and named as flaky when they pass then: that is to
+# be looked into, and fails nothing. A data race, a panic, a package that did not build and
+# more than three failures at a time are never tried again.
 set -uo pipefail
+most=3
 
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-# The race detector needs cgo, which Go switches off when it once found no C compiler.
-CGO_ENABLED=1 go test -v "$@" </dev/null 2>&1 | tee "$log" |
-	grep --line-buffered -vE '^ *(=== (RUN|PAUSE|CONT|NAME) |--- PASS: )|^PASS$'
-status=${PIPESTATUS[0]}
+log=$(mktemp) again=$(mktemp)
+trap 'rm -f "$log" "$again"' EXIT
 
-count() { grep -cE "^ *--- $1: " "$log"; }
-printf 'passed %d, failed %d, skipped %d\n' "$(count PASS)" "$(count FAIL)" "$(count SKIP)"
-if [ "$status" -eq 0 ] && [ "$(count SKIP)" -gt 0 ]; then
+# run writes everything to a file, and shows what matters. The race detector needs cgo,
+# which Go switches off when it once found no C compiler.
+run() {
+	local to=$1
+	shift
+	CGO_ENABLED=1 go test -v "$@" </dev/null 2>&1 | tee "$to" |
+		grep --line-buffered -vE '^ *(=== (RUN|PAUSE|CONT|NAME) |--- PASS: )|^PASS$'
+	return "${PIPESTATUS[0]}"
+}
+
+# count counts the tests of a file that ended in a way.
+count() { grep -cE "^ *--- $2: " "$1"; }
+
+# failed prints "package test" for each test of a file that failed; a package that failed
+# without one has "-".
+failed() {
+	awk '/^--- FAIL: / { tests[++n] = $3 }
+		/^(ok|FAIL|\?) *\t/ { if ($1 == "FAIL") { if (!n) print $2, "-"; for (i = 1; i <= n; i++) print $2, tests[i] }; n = 0 }' "$1"
+}
+
+# retry runs the failed tests once more, package by package.
+retry() {
+	local flags=() package tests
+	for flag; do
+		case $flag in -run=* | -skip=* | -shuffle=*) ;; -*) flags+=("$flag") ;; esac
+	done
+	for package in $(failed "$log" | cut -d ' ' -f 1 | sort -u); do
+		tests=$(failed "$log" | sed -n "s|^$package ||p" | paste -sd '|')
+		echo "failed, and run once more: $package $tests"
+		run "$again" "${flags[@]}" -run="^($tests)\$" "$package" || return 1
+		echo "flaky: $package $tests"
+	done
+}
+
+run "$log" "$@"
+status=$?
+printf 'passed %d, failed %d, skipped %d\n' "$(count "$log" PASS)" "$(count "$log" FAIL)" "$(count "$log" SKIP)"
+if [ "$status" -ne 0 ] && [ "$(failed "$log" | wc -l)" -le "$most" ] && [ -n "$(failed "$log")" ] &&
+	! failed "$log" | grep -q -- ' -$' && ! grep -qE '^ *(WARNING: DATA RACE|panic: |fatal error: )' "$log"; then
+	retry "$@"
+	status=$?
+fi
+if [ "$status" -eq 0 ] && [ "$(count "$log" SKIP)" -gt 0 ]; then
 	echo "A skipped test is a failure here:"
 	grep -E '^ *--- SKIP: ' "$log"
 	status=1
