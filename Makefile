@@ -32,7 +32,7 @@ LONG := ./store/postgres ./store/sqlite ./internal/chaos ./durablecmd ./durable
 test: need ## every test (race detector, shuffled, real PostgreSQL), then verify; installs what is missing when root
 	@scripts/test.sh $(RACE) -shuffle=on -count=1 -timeout=30m -skip='$(DEAR)' $(LONG) $$($(GO) list ./... | grep -vE '/$(PLAIN)$$')
 	@scripts/test.sh -shuffle=on -count=1 -timeout=15m $$($(GO) list ./... | grep -E '/$(PLAIN)$$')
-	@scripts/test.sh -shuffle=on -count=1 -timeout=20m -run='$(DEAR)' ./store/postgres ./store/sqlite ./operate/dashboard
+	@scripts/test.sh -shuffle=on -count=1 -timeout=20m -parallel=3 -run='$(DEAR)' ./store/postgres ./store/sqlite ./operate/dashboard
 	@$(MAKE) --no-print-directory browser-quick
 	@$(MAKE) --no-print-directory verify
 

@@ -3,7 +3,11 @@ package postgres_test
 import (
 	"context"
 	"crypto/rand"
+	"flag"
 	"fmt"
+	"os"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +20,18 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres"
 	"github.com/durable-worker/durable-worker/store/storetest"
 )
+
+// concurrently is how many tests run concurrently, unless -parallel or more CPUs say otherwise:
+// each mostly waits, for its server or for time to pass.
+const concurrently = 6
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if parallel := flag.Lookup("test.parallel").Value; parallel.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) && runtime.GOMAXPROCS(0) < concurrently {
+		_ = parallel.Set(strconv.Itoa(concurrently))
+	}
+	os.Exit(m.Run())
+}
 
 // opened is a migrated store with the URL of its database and its schema.
 type opened struct {
