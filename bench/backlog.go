@@ -65,7 +65,7 @@ func cycles(ctx context.Context, w *watch, db durable.Store, n, batch int) (samp
 		if err != nil {
 			return nil, err
 		}
-		claims = append(claims, float64(time.Since(asked).Microseconds())/1e3)
+		claims = append(claims, milliseconds(time.Since(asked)))
 		s := store.Settlement{Claim: request.Claim, Worker: request.Worker, Last: true}
 		for i := range runs {
 			s.Runs = append(s.Runs, store.Settled{ID: runs[i].ID, Outcome: store.Outcome{Kind: store.Success}})

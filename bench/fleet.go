@@ -16,8 +16,12 @@ import (
 // users run. Every setting is its default.
 type fleet struct {
 	workers   int
+	processes int    // that the workers are in; zero: one
 	rate      int    // runs a second
 	kinds     int    // of jobs; zero: one
+	on        engine // zero: PostgreSQL
+	poll      bool   // without wake-ups
+	pooled    bool   // behind a PgBouncer, and so without wake-ups
 	collector string // see spec
 	window    time.Duration
 }
@@ -28,27 +32,29 @@ const fleetWarm = 4 * time.Second
 // started is a fleet at work, and what enqueues for it.
 type started struct {
 	*watch
-	shared *counters
-	child  *child
-	queue  *enqueuer
+	shared   *counters
+	children []*child
+	queue    *enqueuer
+	unpool   func()
 }
 
 func (s *started) close() {
 	if s.queue != nil {
 		s.queue.close()
 	}
-	if s.child != nil {
-		s.child.end()
-	}
+	endAll(s.children)
 	if s.shared != nil {
 		s.shared.close()
+	}
+	if s.unpool != nil {
+		s.unpool()
 	}
 	s.watch.close()
 }
 
 // begin starts the workers and waits until their start is over.
 func (f fleet) begin(ctx context.Context, b *bench, name string) (*started, error) {
-	w, err := b.place(ctx, name, onPostgres)
+	w, err := b.place(ctx, name, f.on)
 	if err != nil {
 		return nil, err
 	}
@@ -68,18 +74,41 @@ func (f fleet) join(ctx context.Context, b *bench, s *started, name string) (err
 	if s.shared, err = newCounters(b.dir); err != nil {
 		return err
 	}
-	work := spec{Contender: name, Role: working, Target: s.target, Counters: s.shared.path, Latency: true, Workers: f.workers, Lanes: f.kinds, Collector: f.collector}
-	if s.child, err = spawn(work); err != nil {
-		return err
+	target := s.target
+	if f.pooled {
+		if target, s.unpool, err = b.server.pool(ctx, target); err != nil {
+			return err
+		}
 	}
-	if err := s.child.begin(); err != nil {
+	for slot := range max(f.processes, 1) {
+		child, err := spawn(spec{Contender: name, Role: working, Target: target, Counters: s.shared.path, Slot: slot, Latency: true,
+			Workers: f.workers / max(f.processes, 1), Lanes: f.kinds, PollOnly: f.poll || f.pooled, Collector: f.collector})
+		if err != nil {
+			return err
+		}
+		s.children = append(s.children, child)
+	}
+	if err := start(s.children); err != nil {
 		return err
 	}
 	if err := pause(ctx, fleetWarm); err != nil {
 		return err
 	}
-	s.queue, err = c.enqueuer(ctx, spec{Contender: name, Target: s.target, Lanes: f.kinds})
+	s.queue, err = c.enqueuer(ctx, spec{Contender: name, Target: target, Lanes: f.kinds})
 	return err
+}
+
+// reports are the usages of all processes.
+func (s *started) reports() (all usage, err error) {
+	for _, c := range s.children {
+		u, err := c.report()
+		if err != nil {
+			return usage{}, err
+		}
+		all.CPU += u.CPU
+		all.Samples, all.Firsts = append(all.Samples, u.Samples...), append(all.Firsts, u.Firsts...)
+	}
+	return all, nil
 }
 
 func pause(ctx context.Context, d time.Duration) error {
@@ -122,16 +151,23 @@ func (f fleet) pace(ctx context.Context, e *enqueuer, d time.Duration) (int, err
 	return n, errors.Join(err, ctx.Err())
 }
 
-// tally is what the server has counted.
+// tally is what the workers and the server have counted.
 type tally struct {
-	cpu            time.Duration
-	commits, asked float64
-	at             time.Time
+	workers, server time.Duration // CPU
+	commits, asked  float64
+	at              time.Time
 }
 
 func (s *started) tally(ctx context.Context) (t tally, err error) {
 	t.at = time.Now()
-	if t.cpu, err = familyCPU(s.pid); err != nil {
+	u, err := s.reports()
+	if err != nil {
+		return t, err
+	}
+	if t.workers = time.Duration(u.CPU); s.pid == 0 {
+		return t, nil
+	}
+	if t.server, err = familyCPU(s.pid); err != nil || s.conn == nil {
 		return t, err
 	}
 	err = s.conn.QueryRow(ctx, "SELECT (xact_commit + xact_rollback)::float8 FROM pg_stat_database WHERE datname = current_database()").Scan(&t.commits)
@@ -172,26 +208,35 @@ func (f fleet) measure(ctx context.Context, b *bench, name, label string) (sampl
 	b.noted(ctx, s.watch, label)
 	s.queue.close()
 	s.queue = nil
+	u, err := s.reports()
+	if err != nil {
+		return nil, err
+	}
+	seconds, waits := after.at.Sub(before.at).Seconds(), u.Samples
+	if f.processes <= 1 { // in the order in which they began
+		waits = waits[min(warm, len(waits)):]
+	}
+	slices.Sort(waits)
+	found := sample{"go": milliseconds(after.workers-before.workers) / float64(n), "rate": float64(n) / seconds,
+		"p50": percentile(waits, 0.50), "p99": percentile(waits, 0.99)}
+	if s.pid != 0 {
+		found["server"], found["each"] = milliseconds(after.server-before.server)/seconds, milliseconds(after.server-before.server)/float64(n)
+	}
+	if s.conn == nil {
+		return found, nil
+	}
 	connections, err := s.count(ctx, "SELECT count(*) FROM pg_stat_activity WHERE usename = '"+loadName+"'")
 	if err != nil {
 		return nil, err
 	}
-	u, err := s.child.report()
-	if err != nil {
-		return nil, err
-	}
-	seconds, waits := after.at.Sub(before.at).Seconds(), u.Samples[min(warm, len(u.Samples)):]
-	slices.Sort(waits)
-	found := sample{
-		"server": float64((after.cpu - before.cpu).Microseconds()) / 1e3 / seconds, "each": float64((after.cpu - before.cpu).Microseconds()) / 1e3 / float64(n),
-		"commits": (after.commits - before.commits) / seconds, "rate": float64(n) / seconds,
-		"p50": percentile(waits, 0.50), "p99": percentile(waits, 0.99), "connections": float64(connections) / float64(f.workers),
-	}
+	found["commits"], found["connections"] = (after.commits-before.commits)/seconds, float64(connections)/float64(f.workers)
 	if s.server.statements {
 		found["claims"] = (after.asked - before.asked) / float64(n)
 	}
 	return found, nil
 }
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
 
 // burst enqueues many runs in one call, and waits for the first of them on each
 // worker.
@@ -214,12 +259,12 @@ func (f fleet) burst(ctx context.Context, b *bench, name string, n int) (sample,
 		return nil, err
 	}
 	over := time.Since(at)
-	u, err := s.child.report()
+	u, err := s.reports()
 	if err != nil {
 		return nil, err
 	}
-	stored := float64(took.Microseconds()) / 1e3
-	found := sample{"enqueue": stored, "all": float64(over.Microseconds()) / 1e3, "reached": float64(len(u.Firsts)), "last": 0}
+	stored := milliseconds(took)
+	found := sample{"enqueue": stored, "all": milliseconds(over), "reached": float64(len(u.Firsts)), "last": 0}
 	for _, first := range u.Firsts {
 		found["last"] = max(found["last"], first-stored)
 	}
@@ -229,6 +274,7 @@ func (f fleet) burst(ctx context.Context, b *bench, name string, n int) (sample,
 func fleetFigures() []figure {
 	return []figure{
 		{key: "server", title: "server CPU", unit: "ms/s", less: true, ratio: 1.25}, {key: "each", title: "server CPU", unit: "ms/run", less: true},
+		{key: "go", title: "workers' CPU", unit: "ms/run", less: true},
 		{key: "commits", title: "transactions", unit: "/s", less: true}, {key: "claims", title: "claims", unit: "/run", less: true, bound: 2},
 		{key: "p50", title: "from enqueue to start, p50", unit: "ms", less: true, ratio: 1}, {key: "p99", title: "p99", unit: "ms", less: true, ratio: 1},
 		{key: "rate", title: "enqueued", unit: "/s"}, {key: "connections", title: "connections", unit: "/worker", less: true, plain: true},
@@ -241,9 +287,13 @@ func fleetRows(quick bool) []row {
 	if quick {
 		window = 6 * time.Second
 	}
-	beside := func(f fleet) []side {
+	beside := func(f fleet, names ...string) []side {
 		var sides []side
-		for _, name := range []string{ours, river} {
+		for _, name := range names {
+			f := f
+			if name == redis {
+				f.on = onRedis
+			}
 			sides = append(sides, side{name: name, measure: func(ctx context.Context, b *bench, label string) (sample, error) {
 				return f.measure(ctx, b, name, label)
 			}})
@@ -254,9 +304,18 @@ func fleetRows(quick bool) []row {
 	for _, f := range []fleet{{workers: 1, rate: 20}, {workers: 1, rate: 100}, {workers: 1, rate: 500}, {workers: 20, rate: 20}, {workers: 20, rate: 100},
 		{workers: 20, rate: 500}, {workers: 50, rate: 20}, {workers: 50, rate: 100}, {workers: 50, rate: 500}} {
 		f.window = window
-		all = append(all, row{name: fmt.Sprintf("fleet-%d-%d", f.workers, f.rate), long: true, figures: fleetFigures(), sides: beside(f),
+		all = append(all, row{name: fmt.Sprintf("fleet-%d-%d", f.workers, f.rate), long: true, figures: fleetFigures(), sides: beside(f, ours, river, redis),
 			title: fmt.Sprintf("%d workers with connections of their own, %d single enqueues a second, defaults", f.workers, f.rate)})
 	}
+	f := fleet{workers: 20, rate: 100, window: window}
+	polling, pooled := f, f
+	polling.poll, pooled.pooled = true, true
+	all = append(all,
+		row{name: "fleet-poll", long: true, figures: fleetFigures(), sides: beside(polling, ours, river),
+			title: "20 workers that only poll, 100 single enqueues a second, defaults"},
+		row{name: "fleet-pooled", long: true, figures: fleetFigures(), sides: beside(pooled, ours, river),
+			title: "20 workers that only poll behind a PgBouncer in transaction mode, 100 single enqueues a second, defaults"},
+		sqliteFleets(window))
 	kinds := row{name: "fleet-kinds", long: true, figures: fleetFigures(), title: "one worker, 100 single enqueues a second of 1, 50 or 300 kinds of jobs in turn"}
 	for _, n := range []int{1, 50, 300} {
 		f := fleet{workers: 1, rate: 100, kinds: n, window: window}
@@ -275,6 +334,18 @@ func fleetRows(quick bool) []row {
 			}})
 	}
 	return append(all, kinds, burst, growingFleet(window))
+}
+
+// sqliteFleets are processes that share a file.
+func sqliteFleets(window time.Duration) row {
+	r := row{name: "fleet-sqlite", long: true, figures: fleetFigures(), title: "SQLite: processes of one worker each on one file, 100 single enqueues a second, defaults"}
+	for _, n := range []int{1, 4, 8} {
+		f := fleet{workers: n, processes: n, rate: 100, on: onSQLite, window: window}
+		r.sides = append(r.sides, side{name: fmt.Sprintf("%d processes", n), measure: func(ctx context.Context, b *bench, label string) (sample, error) {
+			return f.measure(ctx, b, ours, label)
+		}})
+	}
+	return r
 }
 
 // growingFleet is the cost of a run on more and more workers.

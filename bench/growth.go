@@ -196,8 +196,8 @@ func (b *bench) schedules(ctx context.Context, n int) (sample, error) {
 		}
 	}
 	return sample{
-		"cycle": float64(took.Microseconds()) / 1e3, "each": micro(took) / float64(n), "server": micro(after.cpu-before.cpu) / float64(n),
-		"longest": float64(longest.Microseconds()) / 1e3, "look": float64(time.Since(began).Microseconds()) / 1e3 / looks,
+		"cycle": milliseconds(took), "each": micro(took) / float64(n), "server": micro(after.cpu-before.cpu) / float64(n),
+		"longest": milliseconds(longest), "look": milliseconds(time.Since(began)) / looks,
 	}, nil
 }
 

@@ -47,7 +47,7 @@ func (c *counting) ask(context.Context, int) (poller.Answer[struct{}], error) {
 	if len(c.waiting) == 0 {
 		return poller.Answer[struct{}]{Next: -1}, nil
 	}
-	c.waits = append(c.waits, float64(time.Since(c.waiting[0]).Microseconds())/1e3)
+	c.waits = append(c.waits, milliseconds(time.Since(c.waiting[0])))
 	c.waiting = c.waiting[1:]
 	return poller.Answer[struct{}]{Items: make([]struct{}, 1), Left: len(c.waiting) > 0, Next: -1}, nil
 }

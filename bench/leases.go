@@ -56,7 +56,7 @@ func (b *bench) leases(ctx context.Context, claims, runs, beats int) (sample, er
 			return nil, fmt.Errorf("renewed %d leases of %d: %w", len(renewed), claims, err)
 		}
 		if i >= 2 {
-			took = append(took, float64(time.Since(began).Microseconds())/1e3)
+			took = append(took, milliseconds(time.Since(began)))
 		}
 	}
 	after, err := w.fast(ctx)

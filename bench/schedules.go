@@ -136,7 +136,7 @@ func (d duePerStep) until(ctx context.Context, w *watch, wanted *atomic.Int64, e
 
 // figures tell what was measured.
 func (d duePerStep) figures(db *materializing, began time.Time, all time.Duration) sample {
-	found := sample{"made": db.last.Sub(began).Seconds(), "longest": float64(db.longest.Microseconds()) / 1e3}
+	found := sample{"made": db.last.Sub(began).Seconds(), "longest": milliseconds(db.longest)}
 	if d.handlers > 0 {
 		found["all"], found["rate"] = all.Seconds(), float64(d.schedules)/all.Seconds()
 	}
