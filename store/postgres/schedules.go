@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
@@ -174,7 +175,7 @@ func (s *Store) narrowed(ctx context.Context, limit int, done attempt, err error
 
 // narrows reports whether fewer schedules may do where many were refused.
 func narrows(err error) bool {
-	return refusesStatement(err) && code(err) != notNullViolation && !errors.Is(err, errNoneTaken)
+	return refusesStatement(err) && code(err) != notNullViolation && !errors.Is(err, rules.ErrNoneAdvanced)
 }
 
 // setAside skips a schedule for a while, without a change to its row: that
@@ -221,9 +222,6 @@ type refusedOnItsOwn struct {
 	err error
 }
 
-// errNoneTaken says that the database has refused the decision of each schedule.
-var errNoneTaken = errors.New("no schedule can be advanced")
-
 // judgeRefused rests the schedules with a fault that are to blame for what was refused. It
 // fails when none is known to be: no decision was stored, so that nothing is lost
 // with the transaction.
@@ -231,7 +229,7 @@ func (s *Store) judgeRefused(ctx context.Context, tx pgx.Tx, done *attempt) erro
 	if len(done.refused) == 0 {
 		return nil
 	}
-	own := done.taken > 0 || len(done.refused) == 1 && refusesData(done.refused[0].err)
+	own := rules.OwnFault(done.taken, len(done.refused), refusesData(done.refused[0].err))
 	for i := range done.refused {
 		one := &done.refused[i]
 		if own {
@@ -243,7 +241,7 @@ func (s *Store) judgeRefused(ctx context.Context, tx pgx.Tx, done *attempt) erro
 		}
 	}
 	if !own && len(done.SetAside) == 0 {
-		return errors.Join(errNoneTaken, done.refused[0].err)
+		return errors.Join(rules.ErrNoneAdvanced, done.refused[0].err)
 	}
 	return nil
 }
