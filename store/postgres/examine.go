@@ -191,7 +191,7 @@ func (s *Store) examineIdentities(ctx context.Context, f *store.Findings) error 
 			refused = append(refused, row.Name)
 		}
 	}
-	const hint = "run durable-worker migrate up; a table of your own in this schema needs a primary key, or ALTER TABLE … REPLICA IDENTITY FULL"
+	const hint = "run `migrate up`; a table of your own in this schema needs a primary key, or ALTER TABLE … REPLICA IDENTITY FULL"
 	switch {
 	case len(refused) > 0:
 		f.Fail("replica identity", "a publication has tables without one, and PostgreSQL refuses to delete or update their rows: "+strings.Join(refused, ", "), hint)
