@@ -21,7 +21,13 @@ import (
 // StartAt, EndAt, Blackout, Jitter, SpreadStart and Paused. Worker.Run reports what is wrong;
 // once it has begun it is too late, as for Register.
 func AddSchedule[A any](w *Worker, name string, job Job[A], args A, rule Rule, options ...Option) {
-	s, err := newSchedule(name, job, args, rule, options)
+	run, p := job.make(onlySchedule, args, options)
+	s, err := scheduleOf(name, rule, run, p)
+	hashed := s
+	if p.codec != nil && err == nil { // encoded twice, args may differ
+		hashed.Args, err = plainArgs(args)
+	}
+	s.Hash = hashOf(&hashed)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.refuseLate(fmt.Sprintf("schedule %q: added", storable.Clip(name, 150))) {
@@ -39,26 +45,10 @@ func AddSchedule[A any](w *Worker, name string, job Job[A], args A, rule Rule, o
 	w.schedules = append(w.schedules, s)
 }
 
-func newSchedule[A any](name string, job Job[A], args A, rule Rule, options []Option) (store.Schedule, error) {
-	run, p := job.make(onlySchedule, args, options)
-	s, err := scheduleOf(name, rule, run, p)
-	s.Hash = hashOf(&s)
-	if p.codec != nil && err == nil { // encoded twice, args may differ
-		plain := s
-		plain.Args, err = plainArgs(args)
-		s.Hash = hashOf(&plain)
-	}
-	return s, err
-}
-
 // ScheduleOf creates a schedule of a declared job from JSON args, for programs that do not
 // have the job's code. It has no hash, because no code declares it.
 func ScheduleOf(job JobInfo, name string, args []byte, rule Rule, options ...Option) (store.Schedule, error) {
-	p, faults := policyOf(job).with(onlySchedule, options)
-	run := p.newRun(job.Name, args)
-	uses, err := p.limits.of(nil, args)
-	run.Limits = uses
-	run.Refuse(errors.Join(append(faults, err)...))
+	run, p := runOf(job, onlySchedule, args, options)
 	s, err := scheduleOf(name, rule, run, p)
 	if err != nil {
 		err = fmt.Errorf("%w: %w", ErrInvalid, err)

@@ -110,18 +110,19 @@ func (j Job[A]) Info() JobInfo {
 // RunOf creates a run of a declared job from JSON args, for programs that enqueue without the
 // job's code.
 func RunOf(job JobInfo, args []byte, options ...Option) NewRun {
-	p, faults := policyOf(job).with(onlyRun, options)
+	run, _ := runOf(job, onlyRun, args, options)
+	return run
+}
+
+// runOf is Job.make for a job as it was declared.
+func runOf(job JobInfo, place scope, args []byte, options []Option) (NewRun, policy) {
+	p := defaultPolicy()
+	p.queue, p.priority, p.maxAttempts = job.Queue, job.Priority, job.MaxAttempts
+	p.timeout, p.onCrash, p.limits = time.Duration(job.Timeout), job.OnCrash, limitsOf(job)
+	p, faults := p.with(place, options)
 	run := p.newRun(job.Name, args)
 	uses, err := p.limits.of(nil, args)
 	run.Limits = uses
 	run.Refuse(errors.Join(append(faults, err)...))
-	return run
-}
-
-// policyOf is the job's policy as it was declared.
-func policyOf(job JobInfo) policy {
-	p := defaultPolicy()
-	p.queue, p.priority, p.maxAttempts = job.Queue, job.Priority, job.MaxAttempts
-	p.timeout, p.onCrash, p.limits = time.Duration(job.Timeout), job.OnCrash, limitsOf(job)
-	return p
+	return run, p
 }

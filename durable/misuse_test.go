@@ -3,6 +3,7 @@ package durable_test
 import (
 	"context"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -152,6 +153,48 @@ func TestMisuse_JobsOfQueuesThatAreNotServedAreNamed(t *testing.T) {
 		durable.Register(w, durable.NewJob[string]("tidy"), nothing)
 		stop := s.begin(w)
 		require.Contains(t, s.log.String(), `event=worker.other_queues jobs="[tidy on default]"`)
+		require.NoError(t, stop())
+	})
+}
+
+// Errors name the call that failed, once.
+func TestMisuse_ErrorsNameTheCall(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		mail := durable.NewJob[string]("mail")
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		begins := func(what string, err error) {
+			t.Helper()
+			require.Error(t, err, what)
+			require.Equal(t, 1, strings.Count(err.Error(), what), err)
+			require.True(t, strings.HasPrefix(err.Error(), what), err)
+		}
+		_, err := mail.Enqueue(t.Context(), s.client, "", durable.Priority(99))
+		begins("enqueue: ", err)
+		_, err = mail.Enqueue(over, s.client, "")
+		begins("enqueue: ", err)
+		_, err = durable.Result[string](t.Context(), s.client, durable.NewRunID())
+		begins("wait: ", err)
+		_, err = s.client.Wait(over, durable.NewRunID())
+		begins("wait: ", err)
+		w := s.worker(durable.WorkerConfig{})
+		durable.Register(w, mail, func(ctx context.Context, run *durable.Run[string]) error {
+			begins("checkpoint: ", run.Checkpoint(ctx, func() {}))
+			begins("checkpoint: ", run.Checkpoint(over, 1))
+			require.NoError(t, run.Checkpoint(ctx, "a text"))
+			var number int
+			_, err := run.LastCheckpoint(ctx, &number)
+			begins("last checkpoint: ", err)
+			begins("progress: ", run.Progress(ctx, 3, ""))
+			begins("progress: ", run.Progress(over, 0.5, ""))
+			_, err = run.Enqueue(ctx, mail.New("", durable.Priority(99)))
+			begins("enqueue under run ", err)
+			return nil
+		})
+		stop := s.begin(w)
+		id := s.enqueue(mail.New(""))
+		s.pass(time.Second)
+		require.Equal(t, durable.Succeeded, s.record(id).State)
 		require.NoError(t, stop())
 	})
 }

@@ -26,11 +26,14 @@ const progressEvery = time.Second
 // completed the run, no report gets through: the error is then ErrConflict, after a wait.
 func (r *Run[A]) Progress(ctx context.Context, fraction float64, note string) error {
 	if !(fraction >= 0 && fraction <= 1) {
-		return fmt.Errorf("%w: progress %v: want 0 to 1", ErrInvalid, fraction)
+		return fmt.Errorf("progress: %w: %v: want 0 to 1", ErrInvalid, fraction)
 	}
 	fraction = math.Round(fraction*1e4) / 1e4
 	note = storable.Text(note, store.MaxNoteSize)
-	return r.execution.reporting().progress(ctx, store.Report{Fraction: &fraction, Note: &note})
+	if err := r.execution.reporting().progress(ctx, store.Report{Fraction: &fraction, Note: &note}); err != nil {
+		return fmt.Errorf("progress: %w", err)
+	}
+	return nil
 }
 
 // Checkpoint stores a JSON value with the run, in place of the one before. A later attempt,
@@ -44,15 +47,18 @@ func (r *Run[A]) Progress(ctx context.Context, fraction float64, note string) er
 func (r *Run[A]) Checkpoint(ctx context.Context, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
-		return fmt.Errorf("%w: checkpoint: %w", ErrInvalid, err)
+		return fmt.Errorf("checkpoint: %w: %w", ErrInvalid, err)
 	}
 	if text, err = r.execution.seal(CheckpointPart, text); err != nil {
-		return fmt.Errorf("%w: %w", ErrInvalid, err)
+		return fmt.Errorf("checkpoint: %w: %w", ErrInvalid, err)
 	}
 	if err := store.CheckJSON(text); err != nil {
-		return fmt.Errorf("%w: checkpoint%w", ErrInvalid, err)
+		return fmt.Errorf("checkpoint: %w%w", ErrInvalid, err)
 	}
-	return r.execution.reporting().checkpoint(ctx, text)
+	if err := r.execution.reporting().checkpoint(ctx, text); err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	return nil
 }
 
 // LastCheckpoint decodes the run's last checkpoint, from this attempt or an earlier one, into
@@ -63,7 +69,7 @@ func (r *Run[A]) LastCheckpoint(ctx context.Context, value any) (bool, error) {
 	defer cancel()
 	text, err := w.store.Checkpoint(ctx, r.ID)
 	if err != nil {
-		return false, err
+		return false, fmt.Errorf("last checkpoint: %w", err)
 	}
 	if text == nil {
 		return false, nil
@@ -72,7 +78,7 @@ func (r *Run[A]) LastCheckpoint(ctx context.Context, value any) (bool, error) {
 		return false, fmt.Errorf("last checkpoint: %w", err)
 	}
 	if err := json.Unmarshal(text, value); err != nil {
-		return false, fmt.Errorf("decode checkpoint: %w", err)
+		return false, fmt.Errorf("last checkpoint: %w", err)
 	}
 	return true, nil
 }
@@ -176,7 +182,7 @@ func (r *reports) checkpoint(ctx context.Context, text []byte) error {
 		if r.ctx.Err() != nil {
 			return lease.ErrLost
 		}
-		return fmt.Errorf("checkpoint: an earlier report is under way: %w", context.Cause(ctx))
+		return fmt.Errorf("an earlier report is under way: %w", context.Cause(ctx))
 	}
 	report := store.Report{Checkpoint: text}
 	r.mu.Lock()

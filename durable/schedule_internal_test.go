@@ -12,19 +12,23 @@ var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 func TestSchedule_RefusesTogether(t *testing.T) {
 	t.Parallel()
-	_, err := newSchedule("two words", NewJob[struct{}]("tick"), struct{}{}, Every(time.Minute), []Option{
-		CatchUp("some", -1, 1001), Overlap("never"), Jitter(time.Hour), SpreadStart(2 * time.Minute), Blackout(Window{Days: "caturday"}),
-		StartAt(noon), EndAt(noon.Add(-1)),
-	})
+	refused := func(name string, options ...Option) error {
+		run, p := NewJob[struct{}]("tick").make(onlySchedule, struct{}{}, options)
+		_, err := scheduleOf(name, Every(time.Minute), run, p)
+		return err
+	}
+	err := refused("two words",
+		CatchUp("some", -1, 1001), Overlap("never"), Jitter(time.Hour), SpreadStart(2*time.Minute), Blackout(Window{Days: "caturday"}),
+		StartAt(noon), EndAt(noon.Add(-1)))
 	for _, part := range []string{"two words", `catch-up "some"`, "within -1ns", "latest 1001", `overlap "never"`, "jitter 1h", "spread start 2m",
 		"caturday", "not after its start"} {
 		require.ErrorContains(t, err, part)
 	}
-	_, err = newSchedule("a", NewJob[struct{}]("tick"), struct{}{}, Every(time.Minute), []Option{After(time.Hour), Retry(Fixed(1))})
+	err = refused("a", After(time.Hour), Retry(Fixed(1)))
 	require.ErrorContains(t, err, "After is for one run, not for a schedule")
 	require.ErrorContains(t, err, "Retry is for a job, not for a schedule")
 	require.ErrorContains(t, NewJob[struct{}]("j", Paused()).fault, "Paused is for a schedule, not for a job")
-	_, err = newSchedule("a", NewJob[struct{}]("tick"), struct{}{}, Every(time.Minute), []Option{CatchUp(CatchUpAll, 0, 0), Overlap(OverlapSkip)})
+	err = refused("a", CatchUp(CatchUpAll, 0, 0), Overlap(OverlapSkip))
 	require.ErrorContains(t, err, "want overlap wait or allow")
 }
 

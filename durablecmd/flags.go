@@ -132,36 +132,30 @@ func (f watchFlag) watched(ctx context.Context, p *program, work func(context.Co
 }
 
 // instant is the value of a flag that takes a time, or how long ago it was.
-type instant struct {
-	at  time.Time
-	ago time.Duration // when at is the zero time
-}
+type instant struct{ wire.Moment }
 
 // Decode reads the value.
 func (i *instant) Decode(ctx *kong.DecodeContext) error {
 	var text word
-	if err := text.Decode(ctx); err != nil {
-		return err
-	}
-	at, err := time.Parse(time.RFC3339, string(text))
+	err := text.Decode(ctx)
 	if err == nil {
-		i.at = at
-		return nil
+		i.Moment, err = wire.ParseMoment(string(text))
 	}
-	if i.ago, err = wire.Ago(string(text)); err != nil || i.ago < 0 {
-		return fmt.Errorf("%q: want a time such as 2030-01-31T08:00:00Z, or how long ago it was, such as 90s, 1h or 7d", text)
-	}
-	return nil
+	return err
 }
 
 // on is the time that is meant; the zero time where the flag was not given.
 func (i *instant) on(now time.Time) time.Time {
-	switch {
-	case i == nil:
+	if i == nil {
 		return time.Time{}
-	case i.at.IsZero():
-		return now.Add(-i.ago)
-	default:
-		return i.at
 	}
+	return i.On(now)
+}
+
+// checkLimit refuses a --limit that no list can have.
+func checkLimit(limit int) error {
+	if limit < 1 || limit > store.LargestPage {
+		return usage("--limit %d: want 1 to %d", limit, store.LargestPage)
+	}
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -99,6 +100,30 @@ func TestPagesNameCommandsThatExist(t *testing.T) {
 		}
 	}
 	require.Greater(t, count, 80, "hardly a command was found: have the pages another form?")
+	for name, text := range dashboardTexts(t) {
+		for _, m := range regexp.MustCompile(`durable-worker ([a-z][^<>"\x60{]*)`).FindAllStringSubmatch(text, -1) {
+			for _, fault := range (called{name, m[0], strings.Fields(quoted.ReplaceAllString(m[1], "''"))}).faults(commands, groups) {
+				t.Errorf("%s: %s: %q", name, fault, m[0])
+			}
+		}
+	}
+}
+
+// dashboardTexts are the sources of the dashboard's pages.
+func dashboardTexts(t *testing.T) map[string]string {
+	t.Helper()
+	texts := map[string]string{}
+	for _, pattern := range []string{"../operate/dashboard/templates/*.html", "../operate/dashboard/*.go"} {
+		names, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		require.NotEmpty(t, names)
+		for _, name := range names {
+			text, err := os.ReadFile(name)
+			require.NoError(t, err)
+			texts[name] = string(text)
+		}
+	}
+	return texts
 }
 
 var (

@@ -2,11 +2,11 @@ package durablecmd
 
 import (
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // queueList is the value of DURABLE_QUEUES: "default,mail=5".
@@ -14,15 +14,13 @@ type queueList struct {
 	queues []durable.Queue
 }
 
-var queueName = regexp.MustCompile(`^[A-Za-z0-9_.:/@-]{1,128}$`)
-
 // UnmarshalText reads the list.
 func (l *queueList) UnmarshalText(text []byte) error {
 	seen := map[string]bool{}
 	for part := range strings.SplitSeq(string(text), ",") {
 		name, most, capped := strings.Cut(strings.TrimSpace(part), "=")
 		queue := durable.Queue{Name: name}
-		if !queueName.MatchString(name) {
+		if store.CheckName("queue", name) != nil {
 			return fmt.Errorf("%q is not a queue's name", name)
 		}
 		if seen[name] {

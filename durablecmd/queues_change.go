@@ -186,8 +186,8 @@ func (v queuesSetVerb) set(ctx context.Context, o *operate.Actor, most int) (ope
 
 // Run prints changes.
 func (v auditListVerb) Run(ctx context.Context, p *program) error {
-	if v.Limit < 1 || v.Limit > 200 {
-		return usage("--limit %d: want 1 to 200", v.Limit)
+	if err := checkLimit(v.Limit); err != nil {
+		return err
 	}
 	if v.Cursor < 0 {
 		return usage("--cursor %d: want 0 or more", v.Cursor)

@@ -55,8 +55,9 @@ func (v runsListVerb) Run(ctx context.Context, p *program) error {
 	if filter.Before, err = cursor(v.Cursor); err != nil {
 		return err
 	}
-	if filter.Limit = v.Limit; v.Limit < 1 || v.Limit > 200 {
-		return usage("--limit %d: want 1 to 200", v.Limit)
+	filter.Limit = v.Limit
+	if err := checkLimit(v.Limit); err != nil {
+		return err
 	}
 	return v.watched(ctx, p, func(ctx context.Context, o *operate.Actor) error {
 		list, err := o.Runs(ctx, filter)

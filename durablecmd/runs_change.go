@@ -149,14 +149,11 @@ func (p *program) changeRuns(ctx context.Context, flags changeFlags, action stor
 		if bulk {
 			return p.changeAll(ctx, o, action, filter, flags)
 		}
-		change := map[store.RunAction]func(context.Context, string, ...store.RunID) (operate.ChangedRuns, error){
-			store.CancelRuns: o.Cancel, store.RetryRuns: o.Retry, store.DeleteRuns: o.Delete, store.AcknowledgeRuns: o.Acknowledge,
-		}[action]
 		ids, err := findIDs(ctx, o, flags.ID)
 		if err != nil {
 			return err
 		}
-		changed, err := change(ctx, flags.Reason, ids...)
+		changed, err := o.Change(ctx, store.RunCommand{Action: action, Reason: flags.Reason, Runs: ids})
 		if err != nil {
 			return err
 		}
@@ -204,7 +201,13 @@ func (p *program) changeAll(ctx context.Context, o *operate.Actor, action store.
 			fmt.Fprintf(p.stderr, "%s: %s\n", name, bulkText(b, total))
 		}
 	}
-	done, err := doAll(ctx, o, action, filter, flags, progress)
+	var done operate.Bulk
+	var err error
+	if flags.DryRun {
+		done, err = o.PreviewAll(ctx, action, filter, progress)
+	} else {
+		done, err = o.ChangeAll(ctx, operate.BulkOrder{Action: action, Filter: filter, Reason: flags.Reason}, progress)
+	}
 	if err != nil && done.Next != (durable.RunID{}) {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
@@ -222,18 +225,6 @@ func (p *program) changeAll(ctx context.Context, o *operate.Actor, action store.
 	}
 	_, err = fmt.Fprintf(p.stdout, "%s pending %s too: add --state pending\n", number(done.PendingToo), plural(done.PendingToo.N, "run matches", "runs match"))
 	return err
-}
-
-// doAll makes the change, or examines what it would be.
-func doAll(ctx context.Context, o *operate.Actor, action store.RunAction, filter store.Filter, flags changeFlags, progress func(operate.Bulk)) (operate.Bulk, error) {
-	if flags.DryRun {
-		return o.PreviewAll(ctx, action, filter, progress)
-	}
-	do := map[store.RunAction]func(context.Context, store.Filter, string, func(operate.Bulk)) (operate.Bulk, error){
-		store.CancelRuns: o.CancelAll, store.RetryRuns: o.RetryAll, store.DeleteRuns: o.DeleteAll,
-		store.AcknowledgeRuns: o.AcknowledgeAll,
-	}[action]
-	return do(ctx, filter, flags.Reason, progress)
 }
 
 // bulkText reports a person what happened to many runs, of a total or of "".

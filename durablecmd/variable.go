@@ -3,7 +3,6 @@ package durablecmd
 import (
 	"fmt"
 	"net"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/internal/storable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/backend"
@@ -67,7 +67,7 @@ func databaseVariables() []variable {
 			why:   func(c Config) string { return backend.Check(c.DatabaseURL).Error() }},
 		{name: "DURABLE_SCHEMA", standard: "durable", unit: "name", constraint: "1 to 48 characters of a-z, 0-9 and _, the first one not a digit (PostgreSQL)",
 			show:  func(c Config) string { return c.Schema },
-			valid: func(c Config) bool { return schemaName.MatchString(c.Schema) }},
+			valid: func(c Config) bool { return storable.Schema.MatchString(c.Schema) }},
 		{name: varMaxConns, standard: "by need", unit: "connections", constraint: "a number from 2 to 1000 (PostgreSQL)",
 			show: func(c Config) string {
 				if c.DatabaseMaxConns == 0 {
@@ -170,8 +170,6 @@ func programVariables() []variable {
 			}},
 	}
 }
-
-var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
 
 func within(n, least, most int) bool { return n >= least && n <= most }
 

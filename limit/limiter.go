@@ -151,7 +151,7 @@ func (l *Limiter) ask(ctx context.Context, request store.LimitRequest) error {
 	request.Limit = l.limit.Name
 	counted := request.Usage == store.UsageTake || request.Usage == store.UsageCharge || request.Usage == store.UsageAcquire
 	if counted && request.Weight < 1 { // of a store, zero is one
-		return fmt.Errorf("%w: limit %q: %s %d: want 1 or more", store.ErrInvalid, l.limit.Name, request.Usage, request.Weight)
+		return fmt.Errorf("%s: %w: limit %q: weight %d: want 1 or more", request.Usage, store.ErrInvalid, l.limit.Name, request.Weight)
 	}
 	grant, err := l.use(ctx, request)
 	if errors.Is(err, store.ErrNotFound) {
@@ -164,7 +164,7 @@ func (l *Limiter) ask(ctx context.Context, request store.LimitRequest) error {
 	}
 	switch {
 	case err != nil:
-		return fmt.Errorf("limit %q: %w", l.limit.Name, err)
+		return fmt.Errorf("%s: %w", request.Usage, err)
 	case !grant.Granted:
 		return &FullError{Limit: l.limit.Name, Key: request.Key, RetryIn: grant.RetryIn}
 	default:

@@ -115,7 +115,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 		var both sync.WaitGroup
 		for range 2 { // the second one waits for the first
 			both.Go(func() {
-				if err := l.Wait(ctx, "", 1); !errors.Is(err, gone) {
+				if err := l.Wait(ctx, "", 1); !errors.Is(err, gone) || err.Error() != `wait for limit "hourly": gone` {
 					t.Errorf("the wait ended with %v", err)
 				}
 			})

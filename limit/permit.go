@@ -97,7 +97,7 @@ func (p *Permit) request(usage store.LimitUsage, d time.Duration) store.LimitReq
 func (p *Permit) Extend(ctx context.Context) error {
 	err := p.limiter.ask(ctx, p.request(store.UsageRenew, p.limiter.config.Terms.Duration))
 	if errors.Is(err, ErrFull) {
-		return fmt.Errorf("limit %q: extend: %w", p.limiter.limit.Name, lease.ErrLost)
+		return fmt.Errorf("extend limit %q: %w", p.limiter.limit.Name, lease.ErrLost)
 	}
 	return err
 }
@@ -108,7 +108,7 @@ func (p *Permit) Extend(ctx context.Context) error {
 func (p *Permit) Release(ctx context.Context) error {
 	err := p.limiter.ask(context.WithoutCancel(ctx), p.request(store.UsageGive, 0))
 	if errors.Is(err, ErrFull) {
-		return fmt.Errorf("limit %q: release: %w", p.limiter.limit.Name, lease.ErrLost)
+		return fmt.Errorf("release limit %q: %w", p.limiter.limit.Name, lease.ErrLost)
 	}
 	return err
 }

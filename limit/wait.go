@@ -3,6 +3,7 @@ package limit
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/durable-worker/durable-worker/store"
@@ -28,7 +29,7 @@ func (l *Limiter) await(ctx context.Context, key string, try func() error) error
 		var full *FullError
 		switch {
 		case err != nil && ctx.Err() != nil:
-			return context.Cause(ctx)
+			return l.gaveUp(ctx)
 		case !errors.As(err, &full):
 			return err
 		}
@@ -40,8 +41,8 @@ func (l *Limiter) await(ctx context.Context, key string, try func() error) error
 		if l.limit.Rate() && full.RetryIn > 0 {
 			pause = max(min(full.RetryIn, longestPause), time.Millisecond)
 		}
-		if err := sleep(ctx, pause); err != nil {
-			return err
+		if sleep(ctx, pause) != nil {
+			return l.gaveUp(ctx)
 		}
 	}
 }
@@ -69,8 +70,13 @@ func (l *Limiter) enter(ctx context.Context, key string) (leave func(), err erro
 		return func() { <-at.first; gone() }, nil
 	case <-ctx.Done():
 		gone()
-		return nil, context.Cause(ctx)
+		return nil, l.gaveUp(ctx)
 	}
+}
+
+// gaveUp is the error of a wait that its context ended.
+func (l *Limiter) gaveUp(ctx context.Context) error {
+	return fmt.Errorf("wait for limit %q: %w", l.limit.Name, context.Cause(ctx))
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

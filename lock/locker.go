@@ -174,7 +174,7 @@ func (a *attempt) held(why error) error {
 // duration is the time until a slot may become free by itself.
 func (l *Locker) try(ctx context.Context, a *attempt) (Grant, time.Duration, error) {
 	if err := ctx.Err(); err != nil {
-		return Grant{}, 0, fmt.Errorf("lock %q: %w", a.request.Name, context.Cause(ctx))
+		return Grant{}, 0, fmt.Errorf("acquire lock %q: %w", a.request.Name, context.Cause(ctx))
 	}
 	asked := l.config.Elapsed()
 	answer, err := l.ask(ctx, a)

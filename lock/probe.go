@@ -38,14 +38,14 @@ func (l *Locker) Probe(ctx context.Context) (Health, error) {
 	l.called("probe", asked, err)
 	if err != nil {
 		l.giveBack(ctx, claim, l.probe)
-		return Unhealthy, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return Unhealthy, fmt.Errorf("probe: %w: %w", ErrUnavailable, err)
 	}
 	if !answer.Granted {
 		return Degraded, fmt.Errorf("probe %s: %w", l.probe, ErrHeld)
 	}
 	released, err := l.release(ctx, claim, l.probe)
 	if err != nil {
-		return Unhealthy, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return Unhealthy, fmt.Errorf("probe: %w: %w", ErrUnavailable, err)
 	}
 	if !released {
 		return Degraded, fmt.Errorf("probe %s: %w", l.probe, lease.ErrLost)

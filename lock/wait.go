@@ -59,7 +59,7 @@ func (l *Locker) await(ctx context.Context, a *attempt) (Grant, error) {
 		case <-timer:
 		case <-limit.Done():
 			if ctx.Err() != nil {
-				return Grant{}, fmt.Errorf("lock %q: %w", name, context.Cause(ctx))
+				return Grant{}, fmt.Errorf("acquire lock %q: %w", name, context.Cause(ctx))
 			}
 			return Grant{}, fmt.Errorf("waited %v: %w", a.terms.Wait, refused)
 		}

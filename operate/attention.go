@@ -61,9 +61,7 @@ func (f *fleet) alive() (n int) {
 func (f *fleet) attendLeases() (items []Attention) {
 	for i := range f.workers {
 		if w := &f.workers[i]; w.Stuck > 0 && w.State != store.Silent {
-			items = append(items, Attention{Kind: AttentionStuck, Level: store.Warning, Subject: w.Name, Text: fmt.Sprintf("%s has given up %s that did not return",
-				described(w), counted(store.Count{N: int64(w.Stuck)}, "handler", "handlers")), Next: []Remedy{{"restart_worker", RoleDeployer,
-				"restart the worker: a handler that ignores its context ends only with the process", "workers show " + w.Instance.String()[:8]}}})
+			items = append(items, Attention{Kind: AttentionStuck, Level: store.Warning, Subject: w.Name, Text: stuckText(w), Next: []Remedy{restartStuck(w)}})
 		}
 	}
 	if n := f.survey.ExpiredLeases; n.N > 0 {
@@ -116,7 +114,7 @@ func (f *fleet) attendQueues(pauses map[string]store.Change) (items []Attention)
 		if q.oldest > overdueAfter && q.isolated.N > 0 {
 			items = append(items, Attention{Kind: AttentionIsolatedWaiting, Level: store.Warning, Subject: name, Queue: name, Count: &q.isolated,
 				Text: fmt.Sprintf("queue %s: %s that crashed before for a worker that executes nothing else", name, counted(q.isolated, "run waits", "runs wait")),
-				Next: []Remedy{{"start_worker", RoleDeployer, "start another worker: the ones there are become idle only when their runs have ended", ""}}})
+				Next: []Remedy{startIdle()}})
 		}
 	}
 	slices.SortFunc(items, func(a, b Attention) int {

@@ -37,40 +37,42 @@ type Bulk struct {
 // first error; to continue, call it again with Filter.Before set to the Next of
 // what it returned. The changes made until then stay.
 func (a *Actor) CancelAll(ctx context.Context, filter store.Filter, reason string, progress func(Bulk)) (Bulk, error) {
-	return a.changeAll(ctx, store.CancelRuns, filter, reason, progress)
+	return a.ChangeAll(ctx, BulkOrder{Action: store.CancelRuns, Filter: filter, Reason: reason}, progress)
 }
 
 // RetryAll retries the runs that match, dead and cancelled ones unless the
 // filter names states; otherwise like CancelAll.
 func (a *Actor) RetryAll(ctx context.Context, filter store.Filter, reason string, progress func(Bulk)) (Bulk, error) {
-	return a.changeAll(ctx, store.RetryRuns, filter, reason, progress)
+	return a.ChangeAll(ctx, BulkOrder{Action: store.RetryRuns, Filter: filter, Reason: reason}, progress)
 }
 
 // DeleteAll deletes the runs that match, finished ones unless the filter names
 // states; otherwise like CancelAll. When it is done, Bulk.PendingToo says how many
 // pending runs match the rest of the filter.
 func (a *Actor) DeleteAll(ctx context.Context, filter store.Filter, reason string, progress func(Bulk)) (Bulk, error) {
-	return a.changeAll(ctx, store.DeleteRuns, filter, reason, progress)
+	return a.ChangeAll(ctx, BulkOrder{Action: store.DeleteRuns, Filter: filter, Reason: reason}, progress)
 }
 
 // AcknowledgeAll acknowledges the runs that match, dead ones unless the filter names
 // states; otherwise like CancelAll.
 func (a *Actor) AcknowledgeAll(ctx context.Context, filter store.Filter, reason string, progress func(Bulk)) (Bulk, error) {
-	return a.changeAll(ctx, store.AcknowledgeRuns, filter, reason, progress)
+	return a.ChangeAll(ctx, BulkOrder{Action: store.AcknowledgeRuns, Filter: filter, Reason: reason}, progress)
 }
 
-func (a *Actor) changeAll(ctx context.Context, action store.RunAction, filter store.Filter, reason string, progress func(Bulk)) (Bulk, error) {
-	bulk := &store.BulkChange{ID: uuid.New(), Filter: filter}
-	bulk.Filter.States = statesOf(action, filter)
-	done, err := a.eachPage(ctx, action, filter, progress, func(page []store.Record) ([]store.ChangedRun, error) {
+// ChangeAll does what an order says, as CancelAll, RetryAll, DeleteAll and AcknowledgeAll
+// do.
+func (a *Actor) ChangeAll(ctx context.Context, order BulkOrder, progress func(Bulk)) (Bulk, error) {
+	bulk := &store.BulkChange{ID: uuid.New(), Filter: order.Filter}
+	bulk.Filter.States = statesOf(order.Action, order.Filter)
+	done, err := a.eachPage(ctx, order.Action, order.Filter, progress, func(page []store.Record) ([]store.ChangedRun, error) {
 		ids := make([]store.RunID, len(page))
 		for i := range page {
 			ids[i] = page[i].ID
 		}
-		changed, err := a.change(ctx, store.RunCommand{Action: action, Reason: reason, Bulk: bulk}, ids)
+		changed, err := a.Change(ctx, store.RunCommand{Action: order.Action, Reason: order.Reason, Bulk: bulk, Runs: ids})
 		return changed.Runs, err
 	})
-	a.noteBulk(bulk, action, reason, done)
+	a.noteBulk(bulk, order.Action, order.Reason, done)
 	return done, err
 }
 

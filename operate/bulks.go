@@ -64,7 +64,7 @@ type bulk struct {
 }
 
 // StartBulk begins a change to all runs that match, and returns while it continues, as
-// CancelAll, RetryAll and DeleteAll do it. It concerns the runs created before now,
+// ChangeAll does it. It concerns the runs created before now,
 // unless the filter says until when. Four may be under way in this process; another is
 // refused with ErrBusy. It ends with this process: its Progress says where to continue.
 func (a *Actor) StartBulk(order BulkOrder) (BulkStatus, error) {
@@ -123,8 +123,7 @@ func (a *Actor) execute(ctx context.Context, made *bulk) {
 		status(&made.status)
 		a.hub.touch("bulk")
 	}
-	order := made.status.BulkOrder
-	done, err := a.changeAll(ctx, order.Action, order.Filter, order.Reason, func(progress Bulk) {
+	done, err := a.ChangeAll(ctx, made.status.BulkOrder, func(progress Bulk) {
 		change(func(s *BulkStatus) { s.Progress = progress })
 	})
 	change(func(s *BulkStatus) {

@@ -20,28 +20,30 @@ type ChangedRuns struct {
 // Cancel, Retry and Delete of one run that does not exist return ErrNotFound; of
 // several, the answer says which do not exist.
 func (a *Actor) Cancel(ctx context.Context, reason string, runs ...store.RunID) (ChangedRuns, error) {
-	return a.change(ctx, store.RunCommand{Action: store.CancelRuns, Reason: reason}, runs)
+	return a.Change(ctx, store.RunCommand{Action: store.CancelRuns, Reason: reason, Runs: runs})
 }
 
 // Retry makes dead or cancelled runs pending again (see store.RetryRuns).
 func (a *Actor) Retry(ctx context.Context, reason string, runs ...store.RunID) (ChangedRuns, error) {
-	return a.change(ctx, store.RunCommand{Action: store.RetryRuns, Reason: reason}, runs)
+	return a.Change(ctx, store.RunCommand{Action: store.RetryRuns, Reason: reason, Runs: runs})
 }
 
 // Delete removes runs that are not running (see store.DeleteRuns).
 func (a *Actor) Delete(ctx context.Context, reason string, runs ...store.RunID) (ChangedRuns, error) {
-	return a.change(ctx, store.RunCommand{Action: store.DeleteRuns, Reason: reason}, runs)
+	return a.Change(ctx, store.RunCommand{Action: store.DeleteRuns, Reason: reason, Runs: runs})
 }
 
 // Acknowledge takes dead runs out of the problems that are open (see
 // store.AcknowledgeRuns).
 func (a *Actor) Acknowledge(ctx context.Context, reason string, runs ...store.RunID) (ChangedRuns, error) {
-	return a.change(ctx, store.RunCommand{Action: store.AcknowledgeRuns, Reason: reason}, runs)
+	return a.Change(ctx, store.RunCommand{Action: store.AcknowledgeRuns, Reason: reason, Runs: runs})
 }
 
-func (a *Actor) change(ctx context.Context, command store.RunCommand, runs []store.RunID) (ChangedRuns, error) {
-	action := command.Action
-	command.By = a.by
+// Change does what a command says with any number of runs, as Cancel, Retry, Delete and
+// Acknowledge do. It is recorded as the Actor's, whatever the command says.
+func (a *Actor) Change(ctx context.Context, command store.RunCommand) (ChangedRuns, error) {
+	action, runs := command.Action, command.Runs
+	command.By, command.Runs = a.by, nil
 	if err := command.Check(); err != nil {
 		return ChangedRuns{[]store.ChangedRun{}}, fmt.Errorf("%s runs: %w", action, err) // also where there is no run to refuse it for
 	}

@@ -159,7 +159,7 @@ func (e *explaining) isolated() {
 	}
 	e.block(blocker, map[string]any{"crash_count": run.CrashCount, "idle_worker": idle})
 	if !idle {
-		e.remedy("start_worker", RoleDeployer, "start another worker: the ones there are become idle only when their runs have ended", "")
+		e.Next = append(e.Next, startIdle())
 	}
 }
 

@@ -110,8 +110,7 @@ func (e *explaining) worker(x *Execution) {
 				Remedy{"workers", RoleViewer, "see the worker", "workers show " + w.Instance.String()[:8]})
 		}
 		if x.Deadline != nil && e.Facts.At.After(*x.Deadline) && w.Stuck > 0 {
-			e.block(Blocker{Kind: BlockerStuck, Text: fmt.Sprintf("%s has given up %s that did not return", described(w), counted(store.Count{N: int64(w.Stuck)}, "handler", "handlers"))},
-				map[string]any{"stuck": w.Stuck}, Remedy{"restart_worker", RoleDeployer, "restart the worker: a handler that ignores its context ends only with the process", ""})
+			e.block(Blocker{Kind: BlockerStuck, Text: stuckText(w)}, map[string]any{"stuck": w.Stuck}, restartStuck(w))
 		}
 	}
 }

@@ -2,6 +2,7 @@ package operate
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -103,6 +104,21 @@ type Remedy struct {
 	// Command is the arguments of the command that does it, as for a shell; empty:
 	// there is none.
 	Command string `json:"command"`
+}
+
+// stuckText says that a worker has handlers that ignored the end of their contexts.
+func stuckText(w *store.WorkerInfo) string {
+	return fmt.Sprintf("%s has given up %s that did not return", described(w), counted(store.Count{N: int64(w.Stuck)}, "handler", "handlers"))
+}
+
+func restartStuck(w *store.WorkerInfo) Remedy {
+	return Remedy{"restart_worker", RoleDeployer, "restart the worker: a handler that ignores its context ends only with the process",
+		"workers show " + w.Instance.String()[:8]}
+}
+
+// startIdle is what to do for runs that wait for a worker that executes nothing else.
+func startIdle() Remedy {
+	return Remedy{"start_worker", RoleDeployer, "start another worker: the ones there are become idle only when their runs have ended", ""}
 }
 
 // Role says who may do something.

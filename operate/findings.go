@@ -3,6 +3,7 @@ package operate
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -44,16 +45,8 @@ func (o *Operator) ExamineSchedules(ctx context.Context) (f store.Findings) {
 		f.Fail("schedules", err.Error(), "repeat it when the database answers")
 		return f
 	}
-	for i := range schedules {
-		s := &schedules[i]
-		switch {
-		case s.Fault != nil:
-			f.Warn("schedules", fmt.Sprintf("%s cannot be evaluated: %s", s.Name, *s.Fault), "correct its declaration, or edit it")
-		case s.Orphaned && s.Paused:
-			f.Warn("schedules", s.Name+" is paused, and no worker declares it any more", "delete it, or deploy the code that declares it")
-		case s.Orphaned:
-			f.Warn("schedules", s.Name+" still fires although no worker declares it any more", "delete it, or deploy the code that declares it")
-		}
+	for _, a := range attendSchedules(schedules, time.Time{}) { // none is late
+		f.Warn("schedules", a.Text, a.hint())
 	}
 	if len(f) == 0 {
 		f.Fine("schedules", fmt.Sprintf("%d, all can be evaluated and are declared", len(schedules)))

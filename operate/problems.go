@@ -173,7 +173,8 @@ func (a *Actor) ChangeProblem(ctx context.Context, action store.RunAction, id, r
 			return done, nil
 		}
 		for some := range slices.Chunk(ids, store.MaxCommandRuns) {
-			changed, err := a.change(ctx, *command, some)
+			command.Runs = some
+			changed, err := a.Change(ctx, *command)
 			done.add(changed.Runs)
 			if err != nil {
 				return done, err

@@ -3,6 +3,7 @@ package operate
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -29,8 +30,14 @@ func (o *Operator) ExamineServing(ctx context.Context) (f store.Findings) {
 	}
 	if alive > 0 {
 		before := len(f)
-		if found(&f, "jobs", fleet.attendLanes()); len(f) == before {
-			f.Fine("jobs", "living workers serve every job and queue of which runs wait")
+		found(&f, "jobs", fleet.attendLanes())
+		jobs, err := o.store.Jobs(ctx)
+		if err != nil {
+			f.Fail("jobs", err.Error(), "repeat it when the database answers")
+			return f
+		}
+		if f = append(f, examineJobs(&fleet, jobs)...); len(f) == before {
+			f.Fine("jobs", "living workers serve every job on its queue, and every queue on which runs wait")
 		}
 	}
 	return f
@@ -126,6 +133,26 @@ func (f *fleet) attendLanes() (items []Attention) {
 		items = append(items, a)
 	}
 	return items
+}
+
+// examineJobs looks for queues of jobs that living workers have, none of which serves the
+// queue. Where runs wait, attendLanes says so.
+func examineJobs(of *fleet, jobs []store.JobInfo) (f store.Findings) {
+	unserved, serve := map[string][]string{}, map[string][]string{} // by queue: its jobs, and the queues of workers that have these
+	for i := range jobs {
+		lane := store.LaneInfo{Queue: jobs[i].Queue, Job: jobs[i].Name}
+		queues, _ := nearlyServing(of.workers, lane.Job, lane.Queue)
+		waits := slices.ContainsFunc(of.survey.Lanes, func(l store.LaneInfo) bool { return l.Queue == lane.Queue && l.Job == lane.Job && l.Pending.N > 0 })
+		if len(queues) > 0 && !waits && !of.served(&lane) {
+			unserved[lane.Queue], serve[lane.Queue] = append(unserved[lane.Queue], lane.Job), append(serve[lane.Queue], queues...)
+		}
+	}
+	for _, queue := range slices.Sorted(maps.Keys(unserved)) {
+		queues := slices.Compact(slices.Sorted(slices.Values(serve[queue])))
+		f.Warn("jobs", fmt.Sprintf("no living worker serves queue %s, on which runs of job %s are enqueued: they would wait", queue, some(unserved[queue])),
+			"let a worker that has the job serve the queue; those that have it serve the queues "+some(queues))
+	}
+	return f
 }
 
 // advice says what the living workers serve that comes near.

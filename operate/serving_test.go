@@ -57,6 +57,27 @@ func (w *watched) finds(name string) (levels []store.Level, texts, hints string)
 	return levels, texts, hints
 }
 
+func TestAJobOnAQueueThatItsWorkersDoNotServeIsAWarning(t *testing.T) {
+	t.Parallel()
+	w := watch(t)
+	id := w.reports("web-1", []string{"images"})
+	info := durable.NewJob[string]("mail").Info()
+	require.NoError(t, w.store.Declare(t.Context(), store.Declaration{Worker: id, Jobs: []store.JobInfo{
+		info, durable.NewJob[string]("report", durable.OnQueue("images")).Info(), durable.NewJob[string]("other").Info(),
+	}}))
+	levels, texts, hints := w.finds("jobs")
+	require.Equal(t, []store.Level{store.Warning}, levels, texts)
+	require.Equal(t, "no living worker serves queue default, on which runs of job mail are enqueued: they would wait\n", texts)
+	require.Contains(t, hints, "serve the queues images")
+	w.enqueues("mail", "default")
+	_, texts, _ = w.finds("jobs")
+	require.Contains(t, texts, "no living worker serves job mail on queue default: 1 run due", "said once, with the runs")
+	require.NotContains(t, texts, "would wait")
+	w.reports("web-2", []string{"default"})
+	levels, texts, _ = w.finds("jobs")
+	require.Equal(t, []store.Level{store.Fine}, levels, texts)
+}
+
 func TestAFleetThatWasKilledIsAFailure(t *testing.T) {
 	t.Parallel()
 	w := watch(t)

@@ -36,16 +36,36 @@ const (
 	LargestPage = 200
 )
 
+// most is how many entries a list has: what was asked for, or the default for zero.
+func most(asked, usual, largest int) (int, error) {
+	switch {
+	case asked == 0:
+		return usual, nil
+	case asked < 1 || asked > largest:
+		return 0, fmt.Errorf("%w: limit %d: want 1 to %d", ErrInvalid, asked, largest)
+	default:
+		return asked, nil
+	}
+}
+
+// checkSince refuses a bound that no store can compare with.
+func checkSince(since time.Time) error {
+	if !inYears(since) {
+		return fmt.Errorf("%w: since %v: want a year from 1970 to 9999", ErrInvalid, since)
+	}
+	return nil
+}
+
+// Named reports whether the filter names so few runs, by their ids, a key or a schedule,
+// that they can be counted one by one.
+func (f *Filter) Named() bool { return len(f.IDs) > 0 || f.Key != "" || f.Schedule != "" }
+
 // Range is what a store needs to know of a filter: the ids listed lie from the
 // first to below the second one, and at most limit of them are wanted. It
 // refuses with ErrInvalid what makes no sense.
 func (f *Filter) Range() (from, below RunID, limit int, err error) {
-	limit = f.Limit
-	if limit == 0 {
-		limit = defaultPage
-	}
-	if limit < 1 || limit > LargestPage {
-		return from, below, 0, fmt.Errorf("%w: limit %d: want 1 to %d", ErrInvalid, limit, LargestPage)
+	if limit, err = most(f.Limit, defaultPage, LargestPage); err != nil {
+		return from, below, 0, err
 	}
 	if len(f.IDs) > LargestPage {
 		return from, below, 0, fmt.Errorf("%w: %d ids: want at most %d", ErrInvalid, len(f.IDs), LargestPage)

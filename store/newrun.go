@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -222,6 +223,43 @@ const MaxDelay = 100 * 365 * 24 * time.Hour
 func inYears(t time.Time) bool {
 	y := t.UTC().Year()
 	return t.IsZero() || y >= 1970 && y <= 9999
+}
+
+// TraceOf is the Trace of a run from the W3C's headers: the parent, and the state after a
+// semicolon, if there is room for it. A parent of another form is none.
+func TraceOf(parent, state string) string {
+	if !isTraceparent(parent) {
+		return ""
+	}
+	if whole := parent + ";" + state; state != "" && CheckTrace(whole) == nil {
+		return whole
+	}
+	return parent
+}
+
+// TraceHeaders are the W3C's headers of a Trace, empty if it has none.
+func TraceHeaders(trace string) (parent, state string) {
+	parent, state, _ = strings.Cut(trace, ";")
+	if !isTraceparent(parent) {
+		return "", ""
+	}
+	return parent, state
+}
+
+// isTraceparent reports whether a text has the form of version 00: 00, and the trace, the
+// span and the flags in hexadecimal.
+func isTraceparent(text string) bool {
+	const form = "00-tttttttttttttttttttttttttttttttt-ssssssssssssssss-ff"
+	if len(text) != len(form) {
+		return false
+	}
+	for i := range len(form) {
+		c := text[i]
+		if fixed := form[i] == '0' || form[i] == '-'; fixed && c != form[i] || !fixed && (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
 }
 
 // CheckTrace reports why a trace cannot be stored.

@@ -318,16 +318,10 @@ func (f *ChangeFilter) Most() (int, error) {
 			return 0, fmt.Errorf("%w: %q: want text without NUL", ErrInvalid, storable.Clip(text, 150))
 		}
 	}
-	if !inYears(f.Since) {
-		return 0, fmt.Errorf("%w: since %v: want a year from 1970 to 9999", ErrInvalid, f.Since)
+	if err := checkSince(f.Since); err != nil {
+		return 0, err
 	}
-	if f.Limit == 0 {
-		return defaultPage, nil
-	}
-	if f.Limit < 1 || f.Limit > LargestPage {
-		return 0, fmt.Errorf("%w: limit %d: want 1 to %d", ErrInvalid, f.Limit, LargestPage)
-	}
-	return f.Limit, nil
+	return most(f.Limit, defaultPage, LargestPage)
 }
 
 // RerunDetail is what the audit says of a rerun besides the run after which it

@@ -52,14 +52,8 @@ func (f *ProblemFilter) Most() (int, error) {
 	if !slices.Contains([]ProblemScope{OpenProblems, AcknowledgedProblems}, f.Scope) {
 		return 0, fmt.Errorf("%w: scope %d: want 0 or 1", ErrInvalid, f.Scope)
 	}
-	if !inYears(f.Since) {
-		return 0, fmt.Errorf("%w: since %v: want a year from 1970 to 9999", ErrInvalid, f.Since)
+	if err := checkSince(f.Since); err != nil {
+		return 0, err
 	}
-	if f.Limit == 0 {
-		return MaxProblems, nil
-	}
-	if f.Limit < 1 || f.Limit > MaxProblems {
-		return 0, fmt.Errorf("%w: limit %d: want 1 to %d", ErrInvalid, f.Limit, MaxProblems)
-	}
-	return f.Limit, nil
+	return most(f.Limit, MaxProblems, MaxProblems)
 }

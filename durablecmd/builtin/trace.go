@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"regexp"
 	"strings"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // The names of the W3C's headers.
@@ -15,9 +15,6 @@ const (
 	headerParent = "Traceparent"
 	headerState  = "Tracestate"
 )
-
-// traceparent is the form of version 00.
-var traceparent = regexp.MustCompile(`^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
 
 // setTrace sets the headers that join what a run asks of others with its trace. A
 // trace that is the run's id has its fence as the span, and is not sampled.
@@ -27,8 +24,8 @@ func (j *Jobs) setTrace(ctx context.Context, run durable.RunInfo, header http.He
 			return
 		}
 	}
-	parent, state, _ := strings.Cut(run.Trace, ";")
-	if !traceparent.MatchString(parent) {
+	parent, state := store.TraceHeaders(run.Trace)
+	if parent == "" {
 		header.Set(headerParent, fmt.Sprintf("00-%x-%016x-00", run.ID[:], max(uint64(run.Fence), 1))) //nolint:gosec // not negative
 		return
 	}

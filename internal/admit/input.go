@@ -34,6 +34,25 @@ type Input struct {
 	Kept    []Kept // rows of the gates
 }
 
+// OtherGates are the gates of the waiters besides those whose turns were taken, and
+// whether a waiter asks a gate to cancel the oldest of its runs.
+func (in *Input) OtherGates(taken []GateID) (others []GateID, cancels bool) {
+	known := make(map[GateID]bool, len(taken))
+	for _, gate := range taken {
+		known[gate] = true
+	}
+	for i := range in.Waiters {
+		for _, use := range in.Waiters[i].Uses {
+			cancels = cancels || use.WhenFull == store.FullCancelOldest
+			if !known[use.Gate] {
+				known[use.Gate] = true
+				others = append(others, use.Gate)
+			}
+		}
+	}
+	return others, cancels
+}
+
 // Gate is a gate as an admission has read it.
 type Gate struct {
 	ID    GateID

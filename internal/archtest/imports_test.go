@@ -46,20 +46,20 @@ var law = map[string][]string{
 	"operate":             {"operate/access", "durable", "store", "lock", "lease", "internal/admit", "internal/recur", "internal/rules", "internal/storable"},
 	"operate/access":      {},
 	"operate/api":         {"operate", "operate/access", "internal/wire", "durable", "store"},
-	"operate/dashboard":   {"operate", "operate/access", "durable", "store", "lock"},
+	"operate/dashboard":   {"operate", "operate/access", "internal/wire", "durable", "store", "lock"},
 	"internal/wire":       {"operate", "store", "lock", "internal/storable"},
 	"durable/*":           {"durable", "store", "lease"},
 	"durable/durabletest": {"durable", "store", "store/memory", "lease"}, // memory: what the kit for users runs on
 
 	"store/memory":              {"store", "lock", "lease", "internal/admit", "internal/board", "internal/rules"},
-	"store/postgres":            {"store", "lock", "lease", "internal/admit", "internal/aside", "internal/board", "internal/rules", "internal/secret", "db", "store/postgres/internal/*"},
+	"store/postgres":            {"store", "lock", "lease", "internal/admit", "internal/aside", "internal/board", "internal/rules", "internal/secret", "internal/storable", "db", "store/postgres/internal/*"},
 	"store/postgres/internal/*": {},
 	"store/sqlite":              {"store", "lock", "lease", "internal/admit", "internal/aside", "internal/board", "internal/rules", "db/sqlite", "store/sqlite/internal/*"},
 	"store/sqlite/internal/*":   {},
 	"store/backend":             {"store", "lock", "lease", "lock/redislock", "store/postgres", "store/sqlite", "store/memory"},
 
 	"durablecmd/builtin":    {"durable", "store"},
-	"durablecmd":            {"operate/access", "operate/api", "operate/dashboard", "internal/wire", "observe", "observe/metrics", "observe/events", "observe/tracing", "internal/otlp", "operate", "store/backend", "durablecmd/builtin", "durable", "store", "lock", "lease", "store/memory"},
+	"durablecmd":            {"operate/access", "operate/api", "operate/dashboard", "internal/wire", "internal/storable", "observe", "observe/metrics", "observe/events", "observe/tracing", "internal/otlp", "operate", "store/backend", "durablecmd/builtin", "durable", "store", "lock", "lease", "store/memory"},
 	"durablecmd/internal/*": {"durable", "store", "lease"},
 	"cmd/durable-worker":    {"durablecmd", "durablecmd/builtin", "durable"},
 	"examples/*":            {"durablecmd", "limit", "observe", "observe/events", "observe/tracing", "operate", "store/backend", "durable", "store", "store/postgres", "store/sqlite", "store/memory", "lock", "lease", "lock/redislock", "heartbeat"},

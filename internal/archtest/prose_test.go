@@ -161,8 +161,6 @@ func variables(t tree) []string {
 	return findings
 }
 
-var goBlock = regexp.MustCompile("(?s)```go\n(.*?)```")
-
 // shown are the pages whose Go code a newcomer types first.
 var shown = []string{"README.md", "docs/guide.md", "docs/flow-control.md"}
 

@@ -30,7 +30,11 @@ func (h *Hub) Wait(ctx context.Context, ids []store.RunID) ([]store.Record, erro
 	defer leave()
 	select {
 	case <-w.done:
-		return w.result()
+		records, err := w.result()
+		if err != nil {
+			err = fmt.Errorf("wait: %w", err)
+		}
+		return records, err
 	case <-ctx.Done():
 		return nil, fmt.Errorf("wait: %w", context.Cause(ctx))
 	}

@@ -24,7 +24,7 @@ func Oldest(limit string) string { return fill(OldestOf, limit) }
 // UnknownLimit refuses a limit that is not in the store.
 func UnknownLimit(name string) error {
 	return fmt.Errorf("%w: %q: no worker has declared it, and no operator has set it; start a worker that registers a job with it "+
-		"before the programs that enqueue, or make it with \"durable-worker limits set\"", store.ErrUnknownLimit, name)
+		"before the programs that enqueue, or make it with \"limits set\"", store.ErrUnknownLimit, name)
 }
 
 // KnownLimit reports whether runs may be enqueued with a limit: also with one that

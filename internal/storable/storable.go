@@ -5,10 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 )
+
+// Schema is what a schema's name must match.
+var Schema = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
 
 // Clip shortens text to at most n bytes without splitting a character.
 func Clip(text string, n int) string {

@@ -77,7 +77,7 @@ func faultsOf(err error) (all FaultsError) {
 	if faults, ok := errors.AsType[FaultsError](err); ok {
 		return faults
 	}
-	text := strings.TrimPrefix(strings.TrimPrefix(Plain(err), "invalid: "), "durable: invalid: ")
+	text := strings.TrimPrefix(strings.TrimPrefix(Plain(err), "enqueue: "), "invalid: ")
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n")
 		fault := Fault{Detail: line}

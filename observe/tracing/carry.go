@@ -33,16 +33,11 @@ func Extract(ctx context.Context, header http.Header) context.Context {
 	return propagation.TraceContext{}.Extract(ctx, propagation.HeaderCarrier(header))
 }
 
-// textOf is the span of a context as the Trace of a run: a traceparent, and the
-// tracestate after a semicolon, if there is room for it.
+// textOf is the span of a context as the Trace of a run.
 func textOf(ctx context.Context) string {
 	carrier := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, carrier)
-	parent, state := carrier[headerParent], carrier[headerState]
-	if whole := parent + ";" + state; state != "" && store.CheckTrace(whole) == nil {
-		return whole
-	}
-	return parent
+	return store.TraceOf(carrier[headerParent], carrier[headerState])
 }
 
 // contextOf reads the Trace of a run; one that is none, such as that of another

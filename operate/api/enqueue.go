@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
-	"regexp"
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
@@ -303,18 +302,8 @@ func sameJSON(a, b []byte) bool {
 	return err1 == nil && err2 == nil && reflect.DeepEqual(x, y)
 }
 
-// traceparent is the form of a W3C trace context, version 00.
-var traceparent = regexp.MustCompile(`^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
-
 // traceOf is the trace that a request belongs to; empty: none. One that makes no sense
 // is ignored, as its specification says.
 func traceOf(r *http.Request) string {
-	parent, state := r.Header.Get("Traceparent"), r.Header.Get("Tracestate")
-	if !traceparent.MatchString(parent) {
-		return ""
-	}
-	if whole := parent + ";" + state; state != "" && store.CheckTrace(whole) == nil {
-		return whole
-	}
-	return parent
+	return store.TraceOf(r.Header.Get("Traceparent"), r.Header.Get("Tracestate"))
 }

@@ -5,7 +5,6 @@ import (
 	"net/http"
 
 	"github.com/durable-worker/durable-worker/internal/wire"
-	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -73,17 +72,7 @@ func (c *call) change(action store.RunAction) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	var changed operate.ChangedRuns
-	switch action {
-	case store.CancelRuns:
-		changed, err = c.op.Cancel(c.r.Context(), given.Reason, id)
-	case store.AcknowledgeRuns:
-		changed, err = c.op.Acknowledge(c.r.Context(), given.Reason, id)
-	case store.RetryRuns:
-		changed, err = c.op.Retry(c.r.Context(), given.Reason, id)
-	default:
-		changed, err = c.op.Delete(c.r.Context(), given.Reason, id)
-	}
+	changed, err := c.op.Change(c.r.Context(), store.RunCommand{Action: action, Reason: given.Reason, Runs: []store.RunID{id}})
 	if err == nil {
 		err = changed.Refused(action)
 	}

@@ -137,10 +137,7 @@ func (d *dashboard) changeRuns(ctx context.Context, r *request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	act := map[store.RunAction]func(context.Context, string, ...store.RunID) (operate.ChangedRuns, error){
-		store.CancelRuns: r.do.Cancel, store.RetryRuns: r.do.Retry, store.DeleteRuns: r.do.Delete, store.AcknowledgeRuns: r.do.Acknowledge,
-	}[shown.Action]
-	done, err := act(ctx, strings.TrimSpace(r.form.Get("reason")), ids...)
+	done, err := r.do.Change(ctx, store.RunCommand{Action: shown.Action, Reason: strings.TrimSpace(r.form.Get("reason")), Runs: ids})
 	if err != nil {
 		return view{}, err
 	}

@@ -16,7 +16,7 @@ type copied struct{ Name, Text string }
 // copiesOf writes a run as a command, as a request of the API and as Go.
 func copiesOf(r *store.Record) []copied {
 	args := plainJSON(r.Args)
-	command := []string{"durable-worker runs enqueue", quoted(r.Job), "--args", quoted(args), "--queue", quoted(r.Queue)}
+	command := []string{"durable-worker enqueue", quoted(r.Job), "--args", quoted(args), "--queue", quoted(r.Queue)}
 	order := map[string]any{"job": r.Job, "args": json.RawMessage(args), "queue": r.Queue}
 	program := []string{"durable.OnQueue(" + strconv.Quote(r.Queue) + ")"}
 	if r.Priority != 0 {

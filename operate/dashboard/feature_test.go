@@ -60,7 +60,7 @@ func TestRunsAreCopied(t *testing.T) {
 	made := fillWith(t, db, "x", `it's "so" $HOME \u202e`+"\u202e😀")
 	s := newSite(t, db)
 	page := s.get("runs/" + made.dead.String())
-	has(t, page, "durable-worker runs enqueue", "curl ", "durable.NewJob[json.RawMessage]")
+	has(t, page, "durable-worker enqueue", "curl ", "durable.NewJob[json.RawMessage]")
 	texts := regexp.MustCompile(`<pre tabindex="0"><code>(durable-worker [^<]*)</code>`).FindStringSubmatch(page)
 	require.Len(t, texts, 2)
 	// The words after the program's name, as a shell takes them apart.
@@ -68,7 +68,7 @@ func TestRunsAreCopied(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "sh", "-c", "printf '%s\\n' "+words).Output()
 	require.NoError(t, err)
 	var sent note
-	require.NoError(t, json.Unmarshal([]byte(strings.Split(string(out), "\n")[4]), &sent))
+	require.NoError(t, json.Unmarshal([]byte(strings.Split(string(out), "\n")[3]), &sent))
 	require.Equal(t, `it's "so" $HOME \u202e`+"\u202e😀", sent.Text)
 }
 

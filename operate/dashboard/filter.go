@@ -6,10 +6,10 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/durable-worker/durable-worker/internal/wire"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -76,16 +76,7 @@ func instantOf(text string, now time.Time) (time.Time, error) {
 			return at, nil
 		}
 	}
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		if n, err := strconv.ParseUint(days, 10, 16); err == nil {
-			return now.Add(-time.Duration(n) * 24 * time.Hour), nil
-		}
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d < 0 {
-		return time.Time{}, fmt.Errorf("%q: want a time such as 2030-01-31T08:00:00Z, or how long ago it was, such as 90s, 1h or 7d", clip(100, text))
-	}
-	return now.Add(-d), nil
+	return wire.Instant(text, now)
 }
 
 // conditions are the parameters of a list of runs, its cursor left out.

@@ -112,21 +112,15 @@ type admitting struct {
 // of those waiters.
 func (a *admitting) read(gates []*gate) {
 	lanes := map[store.LaneID]bool{}
-	known := map[admit.GateID]bool{}
 	turns := len(gates)
-	for _, g := range gates {
-		known[g.id] = true
+	taken := make([]admit.GateID, turns)
+	for i, g := range gates {
+		taken[i] = g.id
 		a.readLines(g, turns, lanes)
 	}
-	cancels := false
-	for i := range a.input.Waiters {
-		for _, use := range a.input.Waiters[i].Uses {
-			cancels = cancels || use.WhenFull == store.FullCancelOldest
-			if !known[use.Gate] {
-				known[use.Gate] = true
-				gates = append(gates, a.limits.gate(use.Gate))
-			}
-		}
+	others, cancels := a.input.OtherGates(taken)
+	for _, id := range others {
+		gates = append(gates, a.limits.gate(id))
 	}
 	for i, g := range gates {
 		read := a.readGate(g, cancels)

@@ -17,12 +17,12 @@ func (s *Store) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Rece
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
 	if err := store.CheckRuns(runs); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("enqueue: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.checkLimits(runs); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("enqueue: %w", err)
 	}
 	return s.take(runs), nil
 }

@@ -16,7 +16,7 @@ import (
 // Run returns one run with its attempts.
 func (s *Store) Run(ctx context.Context, id store.RunID) (store.Record, error) {
 	if err := ctx.Err(); err != nil {
-		return store.Record{}, fmt.Errorf("run: %w", err)
+		return store.Record{}, fmt.Errorf("run %s: %w", id, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 // UseLimit takes places or starts of a limit for code outside of runs.
 func (s *Store) UseLimit(ctx context.Context, request store.LimitRequest) (store.LimitGrant, error) {
 	if err := firstOf(ctx.Err(), rules.CheckLimitRequest(&request)); err != nil {
-		return store.LimitGrant{}, fmt.Errorf("use limit: %w", err)
+		return store.LimitGrant{}, fmt.Errorf("use limit %s: %w", request.Limit, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

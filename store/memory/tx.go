@@ -42,7 +42,7 @@ func (s *Store) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...s
 		return nil, fmt.Errorf("enqueue under run %s: %w", holder.Run, err)
 	}
 	if err := store.CheckRuns(runs); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("enqueue under run %s: %w", holder.Run, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,7 +50,7 @@ func (s *Store) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...s
 		return nil, fmt.Errorf("enqueue under run %s: %w", holder.Run, lease.ErrLost)
 	}
 	if err := s.checkLimits(runs); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("enqueue under run %s: %w", holder.Run, err)
 	}
 	return s.take(runs), nil
 }
@@ -98,12 +98,12 @@ func (t *Tx) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Receipt
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
 	if err := store.CheckRuns(runs); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("enqueue: %w", err)
 	}
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
 	if err := t.store.checkLimits(runs); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("enqueue: %w", err)
 	}
 	shadow := t.after()
 	shadow.take(t.runs)
@@ -170,7 +170,7 @@ func (t *Tx) hold(ctx context.Context, holder store.Holder) error {
 // Run returns one run as it will be when the transaction is committed.
 func (t *Tx) Run(ctx context.Context, id store.RunID) (store.Record, error) {
 	if err := t.usable(ctx); err != nil {
-		return store.Record{}, fmt.Errorf("run: %w", err)
+		return store.Record{}, fmt.Errorf("run %s: %w", id, err)
 	}
 	return t.seen().Run(ctx, id)
 }

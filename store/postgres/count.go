@@ -236,7 +236,7 @@ func (s *Store) countMatching(ctx context.Context, filter store.Filter) (map[sto
 	for state := range counts {
 		states = append(states, int16(state))
 	}
-	if len(filter.IDs) > 0 || filter.Key != "" || filter.Schedule != "" {
+	if filter.Named() {
 		return counts, l.countNamed(ctx, states, counts)
 	}
 	var rows []queries.CountMatchingRow

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -26,10 +27,10 @@ func (s *Store) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Rece
 		return nil, nil
 	}
 	if err := store.CheckRuns(runs); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("enqueue: %w", err)
 	}
 	if err := s.usable(ctx); err != nil {
-		return nil, s.fail("enqueue runs", err)
+		return nil, s.fail("enqueue", err)
 	}
 	var receipts []store.Receipt
 	var dues []store.Due
@@ -59,7 +60,7 @@ func (s *Store) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Rece
 		err = s.repeat(ctx, insert)
 	}
 	if err != nil {
-		return nil, s.fail("enqueue runs", err)
+		return nil, s.fail("enqueue", err)
 	}
 	s.hintDue(dues)
 	return receipts, nil

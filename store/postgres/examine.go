@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
@@ -18,7 +19,6 @@ const (
 	longOpen     = 10 * time.Minute
 	manyHeld     = 1_000_000 // transactions whose rows cannot be cleaned up
 	manyDead     = 100_000   // rows
-	lateLease    = time.Minute
 	newestServer = 140000
 )
 
@@ -165,24 +165,16 @@ func (s *Store) examineTables(ctx context.Context, f *store.Findings) error {
 // examineWork examines what waits for a transaction.
 func (s *Store) examineWork(ctx context.Context, f *store.Findings) error {
 	q := s.queries(s.general)
-	expired, err := q.ExamineLeases(ctx, queries.ExamineLeasesParams{Within: micro(lateLease)})
+	expired, err := q.ExamineLeases(ctx, queries.ExamineLeasesParams{Within: micro(rules.LateLease)})
 	if err != nil {
 		return err
 	}
-	if expired > 0 {
-		f.Warn("leases", fmt.Sprintf("%d expired more than %v ago and no worker reclaimed their runs", expired, lateLease), "any running worker does: start one, or read its log")
-	} else {
-		f.Fine("leases", "none is overdue")
-	}
+	rules.FindLateLeases(f, expired)
 	paused, err := q.ExamineQueues(ctx)
 	if err != nil {
 		return err
 	}
-	if len(paused) > 0 {
-		f.Warn("queues", "paused: "+strings.Join(paused, ", "), "resume them when their work may continue")
-	} else {
-		f.Fine("queues", "none is paused")
-	}
+	rules.FindPaused(f, paused)
 	return nil
 }
 
@@ -199,7 +191,7 @@ func (s *Store) examineIdentities(ctx context.Context, f *store.Findings) error 
 			refused = append(refused, row.Name)
 		}
 	}
-	const hint = "run durable-worker migrate up; a table of your own in this schema needs a primary key, or ALTER TABLE … REPLICA IDENTITY FULL"
+	const hint = "run `migrate up`; a table of your own in this schema needs a primary key, or ALTER TABLE … REPLICA IDENTITY FULL"
 	switch {
 	case len(refused) > 0:
 		f.Fail("replica identity", "a publication has tables without one, and PostgreSQL refuses to delete or update their rows: "+strings.Join(refused, ", "), hint)

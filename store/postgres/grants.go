@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/durable-worker/durable-worker/internal/storable"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
@@ -105,7 +106,7 @@ func Grants(schema string, role Role, name string) (string, error) {
 	if schema == "" {
 		schema = defaultSchema
 	}
-	if !schemaPattern.MatchString(schema) || name == "" {
+	if !storable.Schema.MatchString(schema) || name == "" {
 		return "", fmt.Errorf("grants: %w: schema %q, role name %q", store.ErrInvalid, schema, name)
 	}
 	to := pgx.Identifier{name}.Sanitize()

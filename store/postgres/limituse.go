@@ -17,13 +17,13 @@ import (
 
 // UseLimit takes places or starts of a limit for code outside of runs.
 func (s *Store) UseLimit(ctx context.Context, request store.LimitRequest) (store.LimitGrant, error) {
+	what := "use limit " + request.Limit
 	if err := rules.CheckLimitRequest(&request); err != nil {
-		return store.LimitGrant{}, fmt.Errorf("use limit: %w", err)
+		return store.LimitGrant{}, fmt.Errorf("%s: %w", what, err)
 	}
 	if err := s.usable(ctx); err != nil {
-		return store.LimitGrant{}, s.fail("use limit", err)
+		return store.LimitGrant{}, s.fail(what, err)
 	}
-	what := "use limit " + request.Limit
 	set := limitSet{store.LimitName(request.Limit): nil}
 	if err := s.findLimits(ctx, s.general, set, false); err != nil {
 		return store.LimitGrant{}, s.fail(what, err)

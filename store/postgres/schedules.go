@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
@@ -26,22 +27,29 @@ func (s *Store) Materialize(
 		return store.MaterializeResult{}, s.fail("materialize", err)
 	}
 	if !s.backlog.active() {
-		next, err := s.queries(s.engine).NextEvaluation(ctx, queries.NextEvaluationParams{Aside: s.resting.Resting(lease.Elapsed())})
+		next, err := s.nextIn(ctx, s.engine)
 		if err != nil {
 			return store.MaterializeResult{}, s.fail("materialize", err)
 		}
 		if next != 0 {
-			return store.MaterializeResult{Next: max(fromMicro(next), -1)}, nil
+			return store.MaterializeResult{Next: next}, nil
 		}
 	}
-	done, err := s.narrowed(ctx, limit, func(limit int) (attempt, error) { return s.attempt(ctx, limit, decide) })
+	try := func(limit int) (attempt, error) { return s.attempt(ctx, limit, decide) }
+	done, err := try(limit)
+	if err != nil {
+		done, err = s.narrowed(ctx, limit, done, err, try)
+	}
 	if err != nil {
 		return store.MaterializeResult{}, s.fail("materialize", err)
+	}
+	if done.taken > 0 {
+		s.resting.Took(lease.Elapsed())
 	}
 	if len(done.Runs) > 0 {
 		s.hint()
 	}
-	return done, nil
+	return done.MaterializeResult, nil
 }
 
 // attempt is what one transaction did, also one that has failed.
@@ -53,15 +61,35 @@ type attempt struct {
 	refused []refusedOnItsOwn // those whose decision was not, each tried alone
 }
 
+// attempt decides about due schedules and stores what was decided, in one transaction.
 func (s *Store) attempt(
 	ctx context.Context, limit int, decide func(now time.Time, s store.Schedule) store.Decision,
-) (attempt, error) {
-	var done attempt
+) (done attempt, err error) {
 	refused := refusedLanes{}
-	err := s.withLanes(ctx, refused, func() error {
+	err = s.withLanes(ctx, refused, func() error {
 		return inTx(ctx, s.engine, func(tx pgx.Tx) error {
 			done = attempt{}
-			return s.materialize(ctx, tx, limit, refused, decide, &done)
+			due, now, err := s.toEvaluate(ctx, tx, limit)
+			if done.Busy = err == nil && due == nil; due == nil {
+				return err
+			}
+			rows, err := s.queries(tx).DueSchedules(ctx, *due)
+			if err != nil {
+				return err
+			}
+			if done.Due = len(rows); done.Due > 0 {
+				done.first = rows[0].Name
+			}
+			s.backlog.looked(rows, due.Most)
+			one := func(schedule store.Schedule) store.Decision { return decide(now, schedule) }
+			if err := s.inParts(ctx, tx, rows, refused, one, &done); err != nil || done.Due == limit {
+				return err // there may be more immediately
+			}
+			done.Next, err = s.nextIn(ctx, tx)
+			if done.Next == 0 && done.Due == 0 && due.AfterAt == nil {
+				done.Next = heldPause
+			}
+			return err
 		})
 	})
 	if code(err) == notNullViolation {
@@ -70,15 +98,14 @@ func (s *Store) attempt(
 	return done, err
 }
 
-func (s *Store) materialize(
-	ctx context.Context, tx pgx.Tx, limit int, refused refusedLanes,
-	decide func(now time.Time, s store.Schedule) store.Decision, done *attempt,
-) error {
+// toEvaluate is which schedules to evaluate now in a transaction, and the server's time; nil:
+// other transactions evaluate.
+func (s *Store) toEvaluate(ctx context.Context, tx pgx.Tx, limit int) (*queries.DueSchedulesParams, time.Time, error) {
 	q := s.queries(tx)
 	b := s.guarded(ctx)
 	b.add(queries.Idle) // or a process that stops here would make everybody Busy
 	if err := s.send(ctx, tx, b); err != nil {
-		return err
+		return nil, time.Time{}, err
 	}
 	due, crowded := s.backlog.next(small(limit))
 	due.Aside = s.resting.Resting(lease.Elapsed())
@@ -87,32 +114,15 @@ func (s *Store) materialize(
 		evaluate, err = q.TryEvaluate(ctx, queries.TryEvaluateParams{Key: s.names.key("materialize beside")})
 	}
 	if err != nil || !evaluate.Mine {
-		done.Busy = err == nil
-		return err
+		return nil, time.Time{}, err
 	}
-	rows, err := q.DueSchedules(ctx, due)
-	if err != nil {
-		return err
-	}
-	if done.Due = len(rows); done.Due > 0 {
-		done.first = rows[0].Name
-	}
-	s.backlog.looked(rows, due.Most)
-	one := func(schedule store.Schedule) store.Decision { return decide(evaluate.Now.UTC(), schedule) }
-	if err := s.inParts(ctx, tx, rows, refused, one, done); err != nil {
-		return err
-	}
-	if done.Due == limit {
-		return nil // there may be more immediately
-	}
-	next, err := q.NextEvaluation(ctx, queries.NextEvaluationParams{Aside: s.resting.Resting(lease.Elapsed())})
-	switch done.Next = fromMicro(next); {
-	case next < 0:
-		done.Next = -1
-	case next == 0 && done.Due == 0 && due.AfterAt == nil:
-		done.Next = heldPause
-	}
-	return err
+	return &due, evaluate.Now.UTC(), nil
+}
+
+// nextIn is how soon a schedule is due that does not rest: zero now, -1 never.
+func (s *Store) nextIn(ctx context.Context, on queries.DBTX) (time.Duration, error) {
+	next, err := s.queries(on).NextEvaluation(ctx, queries.NextEvaluationParams{Aside: s.resting.Resting(lease.Elapsed())})
+	return max(fromMicro(next), -1), err
 }
 
 // ReevaluateNow has schedules that wait evaluated now.
@@ -139,12 +149,11 @@ const heldPause = 100 * time.Millisecond
 // made again; the schedules that were refused rest for a moment, so that those
 // behind them have their turn.
 
-// narrowed materializes, and when the database refuses the whole transaction, so
+// narrowed follows a transaction that failed. When the database refuses it as a whole, so
 // that it does not show whose fault that is (a row that cannot be read, a check at
-// the commit, a wait that takes too long), again with ever fewer schedules, from the
+// the commit, a wait that takes too long), narrowed tries ever fewer schedules, from the
 // head of the index on. One that is refused alone is set aside.
-func (s *Store) narrowed(ctx context.Context, limit int, try func(limit int) (attempt, error)) (store.MaterializeResult, error) {
-	done, err := try(limit)
+func (s *Store) narrowed(ctx context.Context, limit int, done attempt, err error, try func(limit int) (attempt, error)) (attempt, error) {
 	for n := limit; narrows(err) && ctx.Err() == nil; {
 		if n <= 1 {
 			return s.setAside(ctx, done.first, err, func() (attempt, error) { return try(limit) })
@@ -161,15 +170,12 @@ func (s *Store) narrowed(ctx context.Context, limit int, try func(limit int) (at
 	if err != nil && limit == 1 && done.first != "" && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return s.outOfTime(done.first, err)
 	}
-	if err == nil && done.taken > 0 {
-		s.resting.Took(lease.Elapsed())
-	}
-	return done.MaterializeResult, err
+	return done, err
 }
 
 // narrows reports whether fewer schedules may do where many were refused.
 func narrows(err error) bool {
-	return refusesStatement(err) && code(err) != notNullViolation && !errors.Is(err, errNoneTaken)
+	return refusesStatement(err) && code(err) != notNullViolation && !errors.Is(err, rules.ErrNoneAdvanced)
 }
 
 // setAside skips a schedule for a while, without a change to its row: that
@@ -177,12 +183,12 @@ func narrows(err error) bool {
 // to blame, the others tell.
 func (s *Store) setAside(
 	ctx context.Context, name string, refused error, others func() (attempt, error),
-) (store.MaterializeResult, error) {
+) (attempt, error) {
 	if name == "" {
 		var err error
 		name, err = s.queries(s.engine).FirstDue(ctx, queries.FirstDueParams{Aside: s.resting.Resting(lease.Elapsed())})
 		if err != nil {
-			return store.MaterializeResult{}, errors.Join(refused, err)
+			return attempt{}, errors.Join(refused, err)
 		}
 	}
 	again, blamed := s.resting.Doubt(name, lease.Elapsed())
@@ -190,22 +196,23 @@ func (s *Store) setAside(
 	if !blamed {
 		var err error
 		if done, err = others(); err != nil || done.taken == 0 {
-			return store.MaterializeResult{}, refused
+			return attempt{}, refused
 		}
 		again = s.resting.Put(name, lease.Elapsed())
-		s.resting.Took(lease.Elapsed())
 	}
 	done.SetAside = append(done.SetAside, store.SetAside{Kind: "schedule", Name: name, Again: again, Err: refused})
-	return done.MaterializeResult, nil
+	return done, nil
 }
 
 // outOfTime doubts a schedule that was alone and took all the time of the call.
-func (s *Store) outOfTime(name string, err error) (store.MaterializeResult, error) {
+func (s *Store) outOfTime(name string, err error) (attempt, error) {
 	again, blamed := s.resting.Doubt(name, lease.Elapsed())
 	if !blamed {
-		return store.MaterializeResult{}, err
+		return attempt{}, err
 	}
-	return store.MaterializeResult{SetAside: []store.SetAside{{Kind: "schedule", Name: name, Again: again, Err: err}}}, nil
+	return attempt{MaterializeResult: store.MaterializeResult{
+		SetAside: []store.SetAside{{Kind: "schedule", Name: name, Again: again, Err: err}},
+	}}, nil
 }
 
 // refusedOnItsOwn is a schedule whose decision the database has not taken, and that
@@ -215,9 +222,6 @@ type refusedOnItsOwn struct {
 	err error
 }
 
-// errNoneTaken says that the database has refused the decision of each schedule.
-var errNoneTaken = errors.New("no schedule can be advanced")
-
 // judgeRefused rests the schedules with a fault that are to blame for what was refused. It
 // fails when none is known to be: no decision was stored, so that nothing is lost
 // with the transaction.
@@ -225,7 +229,7 @@ func (s *Store) judgeRefused(ctx context.Context, tx pgx.Tx, done *attempt) erro
 	if len(done.refused) == 0 {
 		return nil
 	}
-	own := done.taken > 0 || len(done.refused) == 1 && refusesData(done.refused[0].err)
+	own := rules.OwnFault(done.taken, len(done.refused), refusesData(done.refused[0].err))
 	for i := range done.refused {
 		one := &done.refused[i]
 		if own {
@@ -237,7 +241,7 @@ func (s *Store) judgeRefused(ctx context.Context, tx pgx.Tx, done *attempt) erro
 		}
 	}
 	if !own && len(done.SetAside) == 0 {
-		return errors.Join(errNoneTaken, done.refused[0].err)
+		return errors.Join(rules.ErrNoneAdvanced, done.refused[0].err)
 	}
 	return nil
 }

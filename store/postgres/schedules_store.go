@@ -365,31 +365,22 @@ type specs struct {
 // specsMost bounds the texts that are remembered.
 const specsMost = 10_000
 
-// set gives a schedule what a text has, if it can be read.
-func (s *specs) set(one *store.Schedule, text string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if known, ok := s.read[text]; ok {
-		one.Rule, one.Plan, one.Metadata = known.Rule, known.Plan, known.Metadata
-		return nil
-	}
-	if err := one.SetSpec([]byte(text)); err != nil {
-		return err
-	}
-	if s.read == nil || len(s.read) >= specsMost {
-		s.read = map[string]store.Schedule{}
-	}
-	s.read[text] = store.Schedule{Rule: one.Rule, Plan: one.Plan, Metadata: one.Metadata}
-	return nil
-}
-
+// schedule reads a row. One whose text cannot be read is returned without what it says.
 func (s *specs) schedule(row *queries.DueSchedulesRow) (store.Schedule, error) {
 	one := store.Schedule{
 		Name: row.Name, Hash: row.Hash, Generation: row.Generation, Job: row.Job, Queue: row.Queue, Priority: int(row.Priority),
 		Args: []byte(row.Args), MaxAttempts: int(row.MaxAttempts), Timeout: fromMicro(row.Timeout),
 		OnCrash: crashPolicy(row.OnCrash), Tags: row.Tags, Limits: limitsOf(row.Limits), Waiting: fromMicro(row.Waiting),
 	}
-	err := s.set(&one, row.Spec)
+	s.mu.Lock()
+	known, remembered := s.read[row.Spec]
+	s.mu.Unlock()
+	var err error
+	if remembered {
+		one.Rule, one.Plan, one.Metadata = known.Rule, known.Plan, known.Metadata
+	} else if err = one.SetSpec([]byte(row.Spec)); err == nil {
+		s.remember(row.Spec, store.Schedule{Rule: one.Rule, Plan: one.Plan, Metadata: one.Metadata})
+	}
 	if (one.Waiting > 0 || row.NextAt == nil) && row.LookAt.Unix() != 0 {
 		one.EvaluateAt = row.LookAt.UTC()
 	}
@@ -397,4 +388,13 @@ func (s *specs) schedule(row *queries.DueSchedulesRow) (store.Schedule, error) {
 		one.NextAt = row.NextAt.UTC()
 	}
 	return one, err
+}
+
+func (s *specs) remember(text string, read store.Schedule) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.read == nil || len(s.read) >= specsMost {
+		s.read = map[string]store.Schedule{}
+	}
+	s.read[text] = read
 }

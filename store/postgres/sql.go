@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"hash/fnv"
-	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,8 +19,6 @@ import (
 )
 
 const defaultSchema = "durable"
-
-var schemaPattern = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
 
 // namespace rewrites statements for a schema of another name, each once.
 type namespace struct {

@@ -151,7 +151,7 @@ func TestSQLEnqueue_DoesWhatAClientDoes(t *testing.T) {
 		var refusal *pgconn.PgError
 		require.ErrorAs(t, err, &refusal, "%s: %v", c.name, wanted)
 		if c.alike == "" {
-			require.Equal(t, wanted.Error(), refusal.Message, c.name)
+			require.Equal(t, wanted.Error(), "enqueue: "+refusal.Message, c.name)
 		} else {
 			require.Contains(t, wanted.Error(), "invalid: "+c.alike, c.name)
 			require.True(t, strings.HasPrefix(refusal.Message, "durable: invalid: "+c.alike), "%s: %s", c.name, refusal.Message)

@@ -19,6 +19,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/aside"
 	"github.com/durable-worker/durable-worker/internal/board"
 	"github.com/durable-worker/durable-worker/internal/secret"
+	"github.com/durable-worker/durable-worker/internal/storable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
@@ -128,9 +129,9 @@ func open(ctx context.Context, config Config, connect func(*Store) error) (*Stor
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
-	if !schemaPattern.MatchString(config.Schema) || config.MaxConns < 0 {
+	if !storable.Schema.MatchString(config.Schema) || config.MaxConns < 0 {
 		return nil, fmt.Errorf("open postgres: %w: schema %q: want %s; max conns %d: want 0 or more",
-			store.ErrInvalid, config.Schema, schemaPattern, config.MaxConns)
+			store.ErrInvalid, config.Schema, storable.Schema, config.MaxConns)
 	}
 	s := &Store{config: config, names: &namespace{schema: config.Schema}}
 	s.lanes.ids = map[lane]store.LaneID{}

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
@@ -46,20 +47,18 @@ func (s *Store) stranded(ctx context.Context, to sender, of stretch) (ids uuidAr
 // examineStranded looks for runs that are marked as running and that no worker
 // executes.
 func (s *Store) examineStranded(ctx context.Context, f *store.Findings) error {
-	const name = "running runs"
 	bounded, cancel := context.WithTimeout(ctx, examineWithin)
 	defer cancel()
 	ids, err := s.stranded(bounded, s.general, newest(examineMost))
 	switch {
 	case ctx.Err() == nil && (code(err) == queryCanceled || errors.Is(err, context.DeadlineExceeded)):
-		f.Fine(name, fmt.Sprintf("not looked at: it takes longer than %v", examineWithin))
+		f.Fine(rules.RunningRuns, fmt.Sprintf("not looked at: it takes longer than %v", examineWithin))
 	case err != nil:
 		return err
 	case len(ids) > 0:
-		f.Warn(name, fmt.Sprintf("%d have no lease, among them %s: no worker executes them and nothing expires", len(ids), ids[0]),
-			"keep a worker running: its sweep hands them back, within an hour at most")
+		rules.FindStranded(f, int64(len(ids)), ids[0].String())
 	default:
-		f.Fine(name, fmt.Sprintf("of the newest %d runs, each that is running has a lease", examineMost))
+		f.Fine(rules.RunningRuns, fmt.Sprintf("of the newest %d runs, each that is running has a lease", examineMost))
 	}
 	return nil
 }

@@ -51,10 +51,10 @@ func (t *Tx) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Receipt
 		return nil, nil
 	}
 	if err := store.CheckRuns(runs); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("enqueue: %w", err)
 	}
 	if err := t.store.usable(ctx); err != nil {
-		return nil, t.store.fail("enqueue runs", err)
+		return nil, t.store.fail("enqueue", err)
 	}
 	set := placesOf(runs)
 	err := t.store.placeIDs(ctx, set, runs)
@@ -66,7 +66,7 @@ func (t *Tx) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Receipt
 		err = t.hint(ctx, dues)
 	}
 	if err != nil {
-		return nil, t.fail("enqueue runs", err)
+		return nil, t.fail("enqueue", err)
 	}
 	return receipts, nil
 }
@@ -168,7 +168,7 @@ const (
 func (s *Store) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...store.NewRun) ([]store.Receipt, error) {
 	what := fmt.Sprintf("enqueue under run %s", holder.Run)
 	if err := store.CheckRuns(runs); err != nil {
-		return nil, err
+		return nil, fmt.Errorf(what+": %w", err)
 	}
 	if err := s.usable(ctx); err != nil {
 		return nil, s.fail(what, err)

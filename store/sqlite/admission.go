@@ -88,25 +88,14 @@ func (c *change) takeTurns(ctx context.Context, admissions []store.Admission) (g
 // read reads the gates with the first waiters of their lines, and the other gates
 // of those waiters.
 func (a *admitting) read(ctx context.Context, gates []admit.GateID) error {
-	known := map[admit.GateID]bool{}
 	turns := len(gates)
 	for _, gate := range gates {
-		known[gate] = true
 		if err := a.readLines(ctx, gate, turns); err != nil {
 			return err
 		}
 	}
-	cancels := false
-	for i := range a.input.Waiters {
-		for _, use := range a.input.Waiters[i].Uses {
-			cancels = cancels || use.WhenFull == store.FullCancelOldest
-			if !known[use.Gate] {
-				known[use.Gate] = true
-				gates = append(gates, use.Gate)
-			}
-		}
-	}
-	for i, gate := range gates {
+	others, cancels := a.input.OtherGates(gates)
+	for i, gate := range append(gates, others...) {
 		read, err := a.readGate(ctx, gate, cancels)
 		if err != nil {
 			return err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/google/uuid"
@@ -72,11 +71,7 @@ func (a *admitting) start(ctx context.Context, admitted []admit.Admitted) (runs 
 	if len(runs) == 0 {
 		return nil, nil, nil
 	}
-	started, err := a.change.start.exec(ctx, seqs, a.request.Claim[:], a.now, a.request.Worker.Name)
-	if err == nil && started != int64(len(runs)) {
-		err = fmt.Errorf("%d of %d pending runs could be started", started, len(runs))
-	}
-	if err != nil {
+	if err := a.startRuns(ctx, a.request, seqs); err != nil {
 		return nil, nil, err
 	}
 	return runs, seqs, a.lease(ctx, a.request, runs)

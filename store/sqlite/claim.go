@@ -160,11 +160,16 @@ func (c *change) step(
 	if taken, seqs, err = c.find(ctx, step, take); err != nil || len(taken) == 0 {
 		return nil, nil, err
 	}
+	return taken, seqs, c.startRuns(ctx, request, seqs)
+}
+
+// startRuns starts pending runs for a claim.
+func (c *change) startRuns(ctx context.Context, request *store.ClaimRequest, seqs []int64) error {
 	started, err := c.start.exec(ctx, seqs, request.Claim[:], c.now, request.Worker.Name)
-	if err == nil && started != int64(len(taken)) {
-		err = fmt.Errorf("%d of %d pending runs could be started", started, len(taken))
+	if err == nil && started != int64(len(seqs)) {
+		err = fmt.Errorf("%d of %d pending runs could be started", started, len(seqs))
 	}
-	return taken, seqs, err
+	return err
 }
 
 // find finds the runs of a step, as they are once they have been started.

@@ -112,7 +112,7 @@ func (l *lookups) countMatching(ctx context.Context, filter store.Filter) (map[s
 	for _, state := range filter.Wanted() {
 		counts[state] = store.Count{}
 	}
-	if len(filter.IDs) > 0 || filter.Key != "" || filter.Schedule != "" {
+	if filter.Named() {
 		return counts, l.countNamed(ctx, &filter, counts)
 	}
 	rows, err := l.matching.QueryContext(ctx, countMost, from[:], below[:], list(numbers(filter.Wanted())), list(filter.Jobs), list(filter.Queues),

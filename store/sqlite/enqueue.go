@@ -15,7 +15,7 @@ import (
 // a transaction.
 func (s *Store) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Receipt, error) {
 	if err := store.CheckRuns(runs); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("enqueue: %w", err)
 	}
 	if len(runs) == 0 {
 		return nil, nil

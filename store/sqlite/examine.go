@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
 )
@@ -17,7 +18,6 @@ import (
 const (
 	leastSpace = 256 << 20 // bytes free on the disk
 	longestLog = 256 << 20 // bytes of the write-ahead log
-	lateLease  = time.Minute
 
 	nameIntegrity = "integrity"
 
@@ -126,12 +126,7 @@ func (s *Store) examineStranded(ctx context.Context, f *store.Findings) error {
 	if err := reader.stranded.QueryRowContext(ctx, math.MaxInt64).Scan(&stranded); err != nil {
 		return err
 	}
-	if stranded > 0 {
-		f.Warn("running runs", fmt.Sprintf("%d have no lease: no worker executes them and nothing expires", stranded),
-			"keep a worker running: its sweep hands them back, within an hour at most")
-	} else {
-		f.Fine("running runs", "each has a lease")
-	}
+	rules.FindStranded(f, stranded, "")
 	return nil
 }
 
@@ -160,15 +155,11 @@ func (s *Store) examineWork(ctx context.Context, f *store.Findings) error {
 		return err
 	}
 	now := s.clock.now()
-	expired, err := reader.ExamineLeases(ctx, queries.ExamineLeasesParams{Before: now - lateLease.Microseconds()})
+	expired, err := reader.ExamineLeases(ctx, queries.ExamineLeasesParams{Before: now - rules.LateLease.Microseconds()})
 	if err != nil {
 		return err
 	}
-	if expired > 0 {
-		f.Warn("leases", fmt.Sprintf("%d expired more than %v ago and no worker reclaimed their runs", expired, lateLease), "any running worker does: start one, or read its log")
-	} else {
-		f.Fine("leases", "none is overdue")
-	}
+	rules.FindLateLeases(f, expired)
 	if err := s.examineClock(ctx, reader, f); err != nil {
 		return err
 	}
@@ -176,10 +167,6 @@ func (s *Store) examineWork(ctx context.Context, f *store.Findings) error {
 	if err != nil {
 		return err
 	}
-	if len(paused) > 0 {
-		f.Warn("queues", "paused: "+strings.Join(paused, ", "), "resume them when their work may continue")
-	} else {
-		f.Fine("queues", "none is paused")
-	}
+	rules.FindPaused(f, paused)
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 // UseLimit takes places or starts of a limit for code outside of runs.
 func (s *Store) UseLimit(ctx context.Context, request store.LimitRequest) (store.LimitGrant, error) {
 	if err := rules.CheckLimitRequest(&request); err != nil {
-		return store.LimitGrant{}, fmt.Errorf("use limit: %w", err)
+		return store.LimitGrant{}, fmt.Errorf("use limit %s: %w", request.Limit, err)
 	}
 	var grant store.LimitGrant
 	err := s.write(ctx, claims, func(ctx context.Context, c *change) (err error) {

@@ -7,6 +7,7 @@ import (
 
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
 )
@@ -17,11 +18,7 @@ type refusedOnItsOwn struct {
 	err error
 }
 
-// errNoneTaken says that SQLite has refused the decision of each schedule.
-var errNoneTaken = errors.New("no schedule can be advanced")
-
-// judgeRefused rests the schedules with a fault that are to blame for what was
-// refused: another one was taken, or the only one has values that are refused. It
+// judgeRefused rests the schedules with a fault that are to blame for what was refused. It
 // fails when none is known to be: no decision was stored, so that nothing is lost
 // with the transaction, and those that were refused rest for a moment, in which the
 // ones behind them have their turn.
@@ -29,7 +26,7 @@ func (m *materializing) judgeRefused(ctx context.Context) error {
 	if len(m.refused) == 0 {
 		return nil
 	}
-	own := m.taken > 0 || len(m.refused) == 1 && primary(m.refused[0].err) == sqlite3.SQLITE_CONSTRAINT
+	own := rules.OwnFault(m.taken, len(m.refused), primary(m.refused[0].err) == sqlite3.SQLITE_CONSTRAINT)
 	for _, one := range m.refused {
 		if !own {
 			if again, blamed := m.store.resting.Doubt(one.row.Name, m.store.elapsed()); blamed {
@@ -45,7 +42,7 @@ func (m *materializing) judgeRefused(ctx context.Context) error {
 		}
 	}
 	if !own && len(m.done.SetAside) == 0 {
-		return errors.Join(errNoneTaken, m.refused[0].err)
+		return errors.Join(rules.ErrNoneAdvanced, m.refused[0].err)
 	}
 	return nil
 }

@@ -48,7 +48,7 @@ func (s *Store) WithTx(tx *sql.Tx) *Tx { return &Tx{store: s, tx: tx} }
 // Enqueue stores the runs within the transaction; see durable.Tx.
 func (t *Tx) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Receipt, error) {
 	if err := store.CheckRuns(runs); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("enqueue: %w", err)
 	}
 	if len(runs) == 0 {
 		return nil, nil
@@ -192,7 +192,7 @@ func orLost(rows int64, err error) error {
 // EnqueueUnder stores the runs while the holder's run is its claim's.
 func (s *Store) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...store.NewRun) ([]store.Receipt, error) {
 	if err := store.CheckRuns(runs); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("enqueue under run %s: %w", holder.Run, err)
 	}
 	if err := s.checkLimits(ctx, runs); err != nil {
 		return nil, fmt.Errorf("enqueue under run %s: %w", holder.Run, err)

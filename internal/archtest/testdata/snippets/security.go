@@ -1,0 +1,7 @@
+package security
+
+import "github.com/durable-worker/durable-worker/durable"
+
+type ChargeArgs struct{}
+
+//snippet

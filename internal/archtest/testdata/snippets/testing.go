@@ -1,0 +1,59 @@
+package testing_
+
+import (
+	"context"
+	"crypto/rand"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/durable/durabletest"
+	signup "github.com/durable-worker/durable-worker/examples/testing"
+	"github.com/durable-worker/durable-worker/store/memory"
+	"github.com/durable-worker/durable-worker/store/postgres"
+)
+
+type outbox struct {
+	signup.Mailer
+	sent map[string]int
+}
+
+//snippet
+
+func _(kit *durabletest.Kit, register func(*durable.Worker)) {
+	//snippet
+}
+
+func _(t *testing.T, kit *durabletest.Kit) {
+	//snippet
+	_, _ = all, record
+}
+
+func _(ctx context.Context, t *testing.T, pool *pgxpool.Pool, store *postgres.Store) {
+	//snippet
+}
+
+func _(t *testing.T, mail *outbox) {
+	//snippet
+}
+
+type shipper struct {
+	begin func(context.Context) (work, error)
+}
+
+//snippet
+
+func _(t *testing.T, kit *durabletest.Kit, register func(*durable.Worker), Export durable.Job[string], args string) {
+	//snippet
+}
+
+func _(t *testing.T, kit *durabletest.Kit, register func(*durable.Worker)) {
+	//snippet
+}
+
+//snippet
