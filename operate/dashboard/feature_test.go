@@ -1,6 +1,7 @@
 package dashboard_test
 
 import (
+	"context"
 	"encoding/csv"
 	"encoding/json"
 	"html"
@@ -81,6 +82,18 @@ func TestArgsAreSearched(t *testing.T) {
 		has(t, s.get("runs?args=none"), "No run matches")
 		has(t, s.get("runs/change?action=cancel&all=true&args=42"), "args with <strong>42</strong>")
 	})
+}
+
+// vast is a store in which no run matches, however many were examined.
+type vast struct{ engine }
+
+func (vast) Runs(context.Context, store.Filter) (store.Page, error) {
+	return store.Page{Next: store.RunID{1, 0x9f}, Examined: 20_000}, nil
+}
+
+func TestASearchSaysHowManyRunsItRead(t *testing.T) {
+	page := newSite(t, vast{engines["memory"](t)}).get("runs?tag=rare")
+	has(t, page, "None of the runs that were searched matches", "Read 100,000 runs, back to", "none matches", "Search older ones", "cursor=")
 }
 
 func TestAuditIsAFile(t *testing.T) {
