@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/csv"
 	"encoding/json"
+	"fmt"
 	"html"
 	"os/exec"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -82,6 +84,54 @@ func TestArgsAreSearched(t *testing.T) {
 		has(t, s.get("runs?args=none"), "No run matches")
 		has(t, s.get("runs/change?action=cancel&all=true&args=42"), "args with <strong>42</strong>")
 	})
+}
+
+// noting is a store that notes what is read of it.
+type noting struct {
+	engine
+	mu    sync.Mutex
+	reads map[string]int
+}
+
+func (n *noting) note(parts ...any) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.reads[fmt.Sprint(parts...)]++
+}
+
+func (n *noting) Survey(ctx context.Context) (store.Survey, error) {
+	n.note("survey")
+	return n.engine.Survey(ctx)
+}
+
+func (n *noting) Workers(ctx context.Context) ([]store.WorkerInfo, error) {
+	n.note("workers")
+	return n.engine.Workers(ctx)
+}
+
+func (n *noting) Series(ctx context.Context, query store.SeriesQuery) ([]store.SeriesPoint, error) {
+	n.note("series ", query)
+	return n.engine.Series(ctx, query)
+}
+
+func (n *noting) Problems(ctx context.Context, filter store.ProblemFilter) ([]store.Problem, error) {
+	n.note("problems ", filter)
+	return n.engine.Problems(ctx, filter)
+}
+
+func TestAPageReadsNothingTwice(t *testing.T) {
+	db := &noting{engine: engines["memory"](t)}
+	fill(t, db.engine, "x")
+	s := newSite(t, db)
+	for _, path := range []string{"", "problems", "queues", "jobs", "jobs?name=mail", "runs"} {
+		db.reads = map[string]int{}
+		s = newSiteOf(t, db, s.op) // with figures of its own
+		s.do("GET", path, nil)
+		require.NotEmpty(t, db.reads)
+		for what, times := range db.reads {
+			require.Equal(t, 1, times, "%s: %s", path, what)
+		}
+	}
 }
 
 // vast is a store in which no run matches, however many were examined.
