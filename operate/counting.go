@@ -13,6 +13,7 @@ type counting struct {
 	mu      sync.Mutex
 	reading chan struct{} // closed when the read that is under way has ended; nil: none is
 	last    RunCounts
+	slow    bool          // they were read, and it took longer than who asks waits
 	next    time.Duration // when they are read again, as elapsed time; zero: now
 	under   sync.WaitGroup
 }
@@ -25,8 +26,9 @@ const (
 )
 
 // LastCounts returns the numbers of Counts as they were read last, of a small store
-// immediately before. It waits for about 40 ms at most: a large store is counted aside, and
-// until that has ended for the first time there are no numbers. Counting takes at most a
+// immediately before. It waits for about 40 ms at most, and not at all once counting has
+// taken longer: a large store is counted aside, and until that has ended for the first time
+// there are no numbers. Counting takes at most a
 // twentieth of the time. Close waits for it.
 func (o *Operator) LastCounts(ctx context.Context) RunCounts {
 	c := &o.counting
@@ -35,9 +37,9 @@ func (o *Operator) LastCounts(ctx context.Context) RunCounts {
 		c.reading = make(chan struct{})
 		c.under.Go(func() { o.readCounts(context.WithoutCancel(ctx)) })
 	}
-	reading := c.reading
+	reading, slow := c.reading, c.slow
 	c.mu.Unlock()
-	if reading != nil {
+	if reading != nil && !slow {
 		select {
 		case <-reading:
 		case <-time.After(countsWithin):
@@ -58,10 +60,10 @@ func (o *Operator) readCounts(ctx context.Context) {
 	c := &o.counting
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err == nil {
-		c.last = counts
-	}
 	now := lease.Elapsed()
+	if err == nil {
+		c.last, c.slow = counts, now-began > countsWithin
+	}
 	c.next = now + max(countsFor, countsShare*(now-began))
 	close(c.reading)
 	c.reading = nil

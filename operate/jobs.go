@@ -52,7 +52,7 @@ func (o *Operator) fleet(ctx context.Context) (f fleet, err error) {
 	if f.survey, err = o.survey(ctx); err != nil {
 		return f, err
 	}
-	steps, err := o.store.Series(ctx, store.SeriesQuery{Span: store.Minute, Scope: store.EachLane, Within: rated})
+	steps, err := o.rates(ctx)
 	f.rates = map[laneKey]float64{}
 	first := f.survey.At.Add(-rated).Truncate(time.Minute).Add(time.Minute) // the first step that is whole
 	for i := range steps {

@@ -61,6 +61,28 @@ func TestRunsFillsThePage(t *testing.T) {
 	require.Nil(t, list.Next)
 }
 
+// vast is a store in which no run matches, however many were examined.
+type vast struct {
+	store.Store
+	asked int
+}
+
+func (s *vast) Runs(context.Context, store.Filter) (store.Page, error) {
+	s.asked++
+	return store.Page{Next: store.RunID{byte(s.asked)}, Examined: 20_000}, nil
+}
+
+func TestSearchEndsAfterSoManyRuns(t *testing.T) {
+	t.Parallel()
+	db, now := &vast{Store: memory.New(memory.Config{})}, time.Now()
+	o := operate.New(db, operate.Config{Now: func() time.Time { return now }})
+	list, err := o.Search(t.Context(), store.Filter{Tag: "rare"})
+	require.NoError(t, err)
+	require.Equal(t, 100_000, list.Examined)
+	require.Equal(t, 5, db.asked)
+	require.Equal(t, store.RunID{5}, *list.Next)
+}
+
 func TestAQueueThatIsNotKnownIsNeitherPausedNorResumed(t *testing.T) {
 	t.Parallel()
 	db := memory.New(memory.Config{})

@@ -102,15 +102,16 @@ func (o *Operator) Problems(ctx context.Context, filter ProblemFilter) (ProblemL
 	return list, nil
 }
 
-// problems are dead runs with their reasons as they may be shown.
-func (o *Operator) problems(ctx context.Context, filter store.ProblemFilter) ([]store.Problem, error) {
-	problems, err := o.store.Problems(ctx, filter)
-	for i := range problems {
-		if o.hides&HideTexts != 0 {
-			problems[i].Reason = Mask
-		}
+// shown are dead runs with their reasons as they may be shown.
+func (o *Operator) shown(problems []store.Problem) []store.Problem {
+	if o.hides&HideTexts == 0 {
+		return problems
 	}
-	return problems, err
+	problems = slices.Clone(problems)
+	for i := range problems {
+		problems[i].Reason = Mask
+	}
+	return problems
 }
 
 // newGroup is the group of which a run is the newest.

@@ -3,6 +3,7 @@ package operate
 import (
 	"context"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -13,6 +14,9 @@ import (
 type RunList struct {
 	Runs []store.Record `json:"runs"`
 	Next *store.RunID   `json:"next"` // the Before of the next page; nil: this was the last one
+	// Examined is how many runs were compared with the filter before a page that is not
+	// full; 0: it is full, or the last.
+	Examined int `json:"-"`
 }
 
 // RunCounts are the numbers of runs by state, zeros included.
@@ -23,6 +27,8 @@ type RunCounts struct {
 const (
 	// listFor is how long a list continues searching where few runs match.
 	listFor = 3 * time.Second
+	// searchMost and searchFor are when a search ends that a reader can continue.
+	searchMost, searchFor = 100_000, 500 * time.Millisecond
 	// defaultPage is how many runs a list has when the filter does not say.
 	defaultPage = 50
 )
@@ -40,6 +46,17 @@ func (o *Operator) Run(ctx context.Context, id store.RunID) (store.Record, error
 // match it stops after about three seconds, with a page that may be shorter, or
 // empty, and a Next.
 func (o *Operator) Runs(ctx context.Context, filter store.Filter) (RunList, error) {
+	return o.list(ctx, filter, math.MaxInt, listFor)
+}
+
+// Search is Runs for a reader who waits: where few runs match it stops after 100,000 runs
+// were examined, or half a second, and says how many they were.
+func (o *Operator) Search(ctx context.Context, filter store.Filter) (RunList, error) {
+	return o.list(ctx, filter, searchMost, searchFor)
+}
+
+// list lists runs until the page is full, so many were examined, or so long.
+func (o *Operator) list(ctx context.Context, filter store.Filter, most int, within time.Duration) (RunList, error) {
 	if filter.Limit == 0 {
 		filter.Limit = defaultPage
 	}
@@ -62,11 +79,15 @@ func (o *Operator) Runs(ctx context.Context, filter store.Filter) (RunList, erro
 			list.Runs = append(list.Runs, run)
 		}
 		if page.Next == (store.RunID{}) {
-			list.Next = nil
+			list.Next, list.Examined = nil, 0
 			return list, nil
 		}
-		list.Next = &page.Next
-		if len(list.Runs) >= want || o.config.Now().Sub(began) > listFor {
+		list.Next, list.Examined = &page.Next, list.Examined+page.Examined
+		if len(list.Runs) >= want {
+			list.Examined = 0
+			return list, nil
+		}
+		if list.Examined >= most || o.config.Now().Sub(began) > within {
 			return list, nil
 		}
 		filter.Before, filter.Limit = page.Next, want-len(list.Runs)

@@ -33,7 +33,7 @@ func (o *Operator) Series(ctx context.Context, request SeriesRequest) (Series, e
 	if request.Queue+request.Job != "" {
 		query.Scope = store.EachLane
 	}
-	points, err := o.store.Series(ctx, query)
+	points, err := o.points(ctx, query)
 	if err != nil {
 		return Series{}, err
 	}
@@ -42,6 +42,14 @@ func (o *Operator) Series(ctx context.Context, request SeriesRequest) (Series, e
 		return Series{}, err
 	}
 	return seriesOf(request.Range, points, survey.At), nil
+}
+
+// points are those of a query. Those of the last hour are on every page.
+func (o *Operator) points(ctx context.Context, query store.SeriesQuery) ([]store.SeriesPoint, error) {
+	if query == (store.SeriesQuery{Span: store.Minute, Scope: store.AllLanes, Within: figuresOf}) {
+		return o.hour(ctx)
+	}
+	return o.store.Series(ctx, query)
 }
 
 // seriesOf puts points into the steps of a range that ends now.

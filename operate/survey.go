@@ -18,11 +18,11 @@ func (o *Operator) Survey(ctx context.Context) (Survey, error) {
 	if err != nil {
 		return Survey{}, err
 	}
-	steps, err := o.store.Series(ctx, store.SeriesQuery{Span: store.Minute, Scope: store.AllLanes, Within: figuresOf})
+	steps, err := o.hour(ctx)
 	if err != nil {
 		return Survey{}, err
 	}
-	dead, err := o.store.Problems(ctx, store.ProblemFilter{Since: f.survey.At.Add(-figuresOf)})
+	dead, err := o.dead(ctx, &f.survey)
 	if err != nil {
 		return Survey{}, err
 	}
@@ -113,9 +113,10 @@ func (o *Operator) attentionFacts(ctx context.Context) (facts AttentionFacts, er
 	if facts.Survey, err = o.survey(ctx); err != nil {
 		return facts, err
 	}
-	if facts.Dead, err = o.problems(ctx, store.ProblemFilter{Since: facts.Survey.At.Add(-figuresOf)}); err != nil {
+	if facts.Dead, err = o.dead(ctx, &facts.Survey); err != nil {
 		return facts, err
 	}
+	facts.Dead = o.shown(facts.Dead)
 	if facts.Schedules, err = o.store.ListSchedules(ctx); err != nil {
 		return facts, err
 	}

@@ -189,4 +189,7 @@ func firstID(at time.Time) RunID {
 type Page struct {
 	Runs []Record
 	Next RunID // cursor of the next page; the zero id: this is the last
+	// Examined is how many runs were compared with the filter when the page ends because
+	// of that bound; 0: it ends for another reason.
+	Examined int
 }

@@ -87,32 +87,59 @@ SELECT
     )::bigint AS others;
 
 -- name: Series :many
--- Index: stats_pkey: of the queues from the first to the last one asked for, the empty name
--- being that of all together. The job is a range, so that the index alone decides which
--- rows are read. Locks: none.
+-- Index: stats_pkey: one probe for each queue and job that has steps of the span, from the
+-- first to the last queue asked for, then the steps of those asked for alone. The empty
+-- queue is that of all together. Locks: none.
+WITH RECURSIVE reported AS (
+    (
+        SELECT stats.queue, stats.job
+        FROM durable.stats
+        WHERE stats.span = @span::smallint
+          AND stats.queue >= @first_queue::text
+          AND stats.queue <= @last_queue::text
+        ORDER BY stats.queue, stats.job
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT further.queue, further.job
+    FROM reported
+    CROSS JOIN LATERAL (
+        SELECT stats.queue, stats.job
+        FROM durable.stats
+        WHERE stats.span = @span::smallint
+          AND (stats.queue, stats.job) > (reported.queue, reported.job)
+          AND stats.queue <= @last_queue::text
+        ORDER BY stats.queue, stats.job
+        LIMIT 1
+    ) further
+)
 SELECT
-    stats.at,
-    stats.queue,
-    stats.job,
-    stats.enqueued,
-    stats.succeeded,
-    stats.failed,
-    stats.dead,
-    stats.cancelled,
-    stats.crashed,
-    stats.busy,
-    stats.wait,
-    stats.took
-FROM durable.stats
-WHERE stats.span = @span::smallint
-  AND stats.queue >= @first_queue::text
-  AND stats.queue <= @last_queue::text
-  AND (stats.queue = '') = @all_lanes::boolean
-  AND (@queue::text = '' OR stats.queue = @queue::text)
-  AND stats.job >= @job::text
-  AND stats.job <= (CASE WHEN @job::text = '' THEN chr(1114111) ELSE @job::text END)
-  AND stats.at >= now() - (@within::bigint) * interval '1 microsecond'
-ORDER BY stats.at DESC, stats.queue DESC, stats.job DESC
+    steps.at,
+    steps.queue,
+    steps.job,
+    steps.enqueued,
+    steps.succeeded,
+    steps.failed,
+    steps.dead,
+    steps.cancelled,
+    steps.crashed,
+    steps.busy,
+    steps.wait,
+    steps.took
+FROM reported
+CROSS JOIN LATERAL (
+    SELECT stats.*
+    FROM durable.stats
+    WHERE stats.span = @span::smallint
+      AND stats.queue = reported.queue
+      AND stats.job = reported.job
+      AND stats.at >= now() - (@within::bigint) * interval '1 microsecond'
+    ORDER BY stats.at DESC
+    LIMIT @most::int
+) steps
+WHERE (reported.queue = '') = @all_lanes::boolean
+  AND @job::text IN ('', reported.job)
+ORDER BY steps.at DESC, steps.queue DESC, steps.job DESC
 LIMIT @most::int;
 
 -- name: PruneStats :exec

@@ -199,11 +199,11 @@ func (h *handler) identify(r *http.Request) (Who, *Refusal) {
 		if d, ok := errors.AsType[*denied](err); ok {
 			reason = sentence(d.reason)
 		}
-		return who, &Refusal{Status: http.StatusUnauthorized, Code: "unauthorized", Reason: reason, Login: h.login != nil, cause: err}
+		return who, &Refusal{Status: http.StatusUnauthorized, Code: "unauthorized", Reason: reason, Login: h.login != nil, Ended: errors.Is(err, errEnded), cause: err}
 	}
 	who.Address = addressOf(r)
 	if !who.Until.IsZero() && !h.Now().Before(who.Until) {
-		return who, &Refusal{Status: http.StatusUnauthorized, Code: "unauthorized", Reason: "The session has ended.", Login: h.login != nil}
+		return who, &Refusal{Status: http.StatusUnauthorized, Code: "unauthorized", Reason: "The session has ended.", Login: h.login != nil, Ended: true}
 	}
 	need := Operator
 	if safe(r.Method) {

@@ -18,6 +18,7 @@ type Refusal struct {
 	RetryAfter time.Duration // when to try again; zero: not said
 	Login      bool          // who has logged in may do it, at login below the mount
 	Failed     bool          // the login itself was refused
+	Ended      bool          // who asks had logged in, and that session is over
 
 	cause error // for the log
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -18,6 +19,9 @@ const (
 
 // sessions are cookies that this program has signed. Nothing is kept of them.
 type sessions struct{ key []byte }
+
+// errEnded means that a request has a session that does not count any more.
+var errEnded = fmt.Errorf("session ended: %w", ErrNoCredentials)
 
 // newSessions signs with a key from the tokens, so that another token ends them.
 func newSessions(secrets ...string) sessions {
@@ -83,7 +87,7 @@ func (s sessions) who(r *http.Request) (Who, error) {
 			return who, nil
 		}
 	}
-	return Who{}, &denied{reason: "the session is of another token: log in again", cause: ErrNoCredentials}
+	return Who{}, &denied{reason: "the session is of another token: log in again", cause: errEnded}
 }
 
 func (s sessions) read(value string) (Who, bool) {

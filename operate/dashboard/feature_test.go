@@ -1,12 +1,15 @@
 package dashboard_test
 
 import (
+	"context"
 	"encoding/csv"
 	"encoding/json"
+	"fmt"
 	"html"
 	"os/exec"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -81,6 +84,66 @@ func TestArgsAreSearched(t *testing.T) {
 		has(t, s.get("runs?args=none"), "No run matches")
 		has(t, s.get("runs/change?action=cancel&all=true&args=42"), "args with <strong>42</strong>")
 	})
+}
+
+// noting is a store that notes what is read of it.
+type noting struct {
+	engine
+	mu    sync.Mutex
+	reads map[string]int
+}
+
+func (n *noting) note(parts ...any) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.reads[fmt.Sprint(parts...)]++
+}
+
+func (n *noting) Survey(ctx context.Context) (store.Survey, error) {
+	n.note("survey")
+	return n.engine.Survey(ctx)
+}
+
+func (n *noting) Workers(ctx context.Context) ([]store.WorkerInfo, error) {
+	n.note("workers")
+	return n.engine.Workers(ctx)
+}
+
+func (n *noting) Series(ctx context.Context, query store.SeriesQuery) ([]store.SeriesPoint, error) {
+	n.note("series ", query)
+	return n.engine.Series(ctx, query)
+}
+
+func (n *noting) Problems(ctx context.Context, filter store.ProblemFilter) ([]store.Problem, error) {
+	n.note("problems ", filter)
+	return n.engine.Problems(ctx, filter)
+}
+
+func TestAPageReadsNothingTwice(t *testing.T) {
+	db := &noting{engine: engines["memory"](t)}
+	fill(t, db.engine, "x")
+	s := newSite(t, db)
+	for _, path := range []string{"", "problems", "queues", "jobs", "jobs?name=mail", "runs"} {
+		db.reads = map[string]int{}
+		s = newSiteOf(t, db, s.op) // with figures of its own
+		s.do("GET", path, nil)
+		require.NotEmpty(t, db.reads)
+		for what, times := range db.reads {
+			require.Equal(t, 1, times, "%s: %s", path, what)
+		}
+	}
+}
+
+// vast is a store in which no run matches, however many were examined.
+type vast struct{ engine }
+
+func (vast) Runs(context.Context, store.Filter) (store.Page, error) {
+	return store.Page{Next: store.RunID{1, 0x9f}, Examined: 20_000}, nil
+}
+
+func TestASearchSaysHowManyRunsItRead(t *testing.T) {
+	page := newSite(t, vast{engines["memory"](t)}).get("runs?tag=rare")
+	has(t, page, "None of the runs that were searched matches", "Read 100,000 runs, back to", "none matches", "Search older ones", "cursor=")
 }
 
 func TestAuditIsAFile(t *testing.T) {

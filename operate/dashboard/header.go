@@ -42,11 +42,18 @@ func (d *dashboard) header(ctx context.Context) (figures, error) {
 	}
 	defer func() { <-h.turn }()
 	if !h.fresh() {
-		survey, err := d.operator.Survey(ctx)
+		var read figures
+		err := together(ctx, func(ctx context.Context) (err error) {
+			read.Survey, err = d.operator.Survey(ctx)
+			return err
+		}, func(ctx context.Context) error {
+			read.Counts = d.operator.LastCounts(ctx).Counts
+			return nil
+		})
 		if err != nil {
 			return h.shown(), err
 		}
-		h.keep(figures{survey, d.operator.LastCounts(ctx).Counts})
+		h.keep(read)
 	}
 	return h.shown(), nil
 }

@@ -38,7 +38,7 @@ func (d *dashboard) overview(ctx context.Context, r *request) (view, error) {
 		return err
 	}, func(ctx context.Context) error {
 		list, err := r.do.Runs(ctx, store.Filter{States: []store.State{store.Dead}, Limit: 5})
-		if shown.Latest = list.Runs; err != nil {
+		if shown.Latest = list.Runs; err != nil || len(list.Runs) > 0 {
 			return err
 		}
 		newest, err := r.do.Runs(ctx, store.Filter{Limit: 1})

@@ -1,6 +1,8 @@
 package dashboard
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -54,6 +56,13 @@ func phaseOf(r store.Record, now time.Time) phase {
 	default:
 		return phase{"pending", "pending", "due"}
 	}
+}
+
+// rowID identifies the row of what has these names: a live update then changes the row
+// that the focus is in, and not what happens to have its place.
+func rowID(names ...any) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%#v", names))
+	return "row-" + hex.EncodeToString(sum[:8])
 }
 
 // short is the beginning of an id, enough for people.

@@ -28,10 +28,11 @@ func rooted(inner http.Handler) http.Handler {
 type loginPage struct {
 	Fault string
 	Next  string
+	Ended bool // the session in which Next was asked for
 }
 
 func (d *dashboard) login(_ context.Context, r *request) (view, error) {
-	return view{page: "login", title: "Log in", data: loginPage{Next: r.form.Get("next")}}, nil
+	return view{page: "login", title: "Log in", data: loginPage{Next: r.form.Get("next"), Ended: r.form.Has("ended")}}, nil
 }
 
 // refuse is the page for a request that access has refused.
@@ -40,16 +41,24 @@ func (d *dashboard) refuse(w http.ResponseWriter, r *http.Request, refusal acces
 	switch {
 	case refusal.Failed:
 		_ = r.ParseForm() // what cannot be read leads to the first page
-		d.answer(w, asked, view{page: "login", title: "Log in", status: refusal.Status, data: loginPage{refusal.Reason, r.PostForm.Get("next")}})
+		d.answer(w, asked, view{page: "login", title: "Log in", status: refusal.Status, data: loginPage{Fault: refusal.Reason, Next: r.PostForm.Get("next")}})
 	case refusal.Login && r.Method == http.MethodGet:
-		redirect(w, with(root(r.URL.Path)+"login", url.Values{"next": {strings.TrimPrefix(r.URL.RequestURI(), "/")}}))
+		query := url.Values{"next": {strings.TrimPrefix(r.URL.RequestURI(), "/")}}
+		if refusal.Ended {
+			query.Set("ended", "true")
+		}
+		redirect(w, with(root(r.URL.Path)+"login", query))
 	default:
 		title := map[int]string{http.StatusForbidden: "This is for operators", http.StatusTooManyRequests: "Too many requests",
 			http.StatusInternalServerError: "Something went wrong"}[refusal.Status]
+		advice := "Nothing was changed."
+		if refusal.Ended {
+			title, advice = "Your session has ended", "Nothing was changed. Log in, go back, and send it again."
+		}
 		if refusal.Code == "cross_origin" || title == "" {
 			title = "This request is refused"
 		}
 		d.answer(w, asked, view{page: "failure", title: title, status: refusal.Status,
-			data: failure{Code: operate.Code(refusal.Code), Message: refusal.Reason, Advice: "Nothing was changed."}})
+			data: failure{Code: operate.Code(refusal.Code), Message: refusal.Reason, Advice: advice}})
 	}
 }

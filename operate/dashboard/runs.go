@@ -61,7 +61,7 @@ func (d *dashboard) runs(ctx context.Context, r *request) (view, error) {
 		return view{}, err
 	}
 	filter.Limit = runsMost
-	list, err := r.do.Runs(ctx, filter)
+	list, err := r.do.Search(ctx, filter)
 	if err != nil {
 		return view{}, err
 	}

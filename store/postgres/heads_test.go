@@ -47,24 +47,29 @@ func TestHeadsFromTheMarksDoNotStepOverWhatWasClaimed(t *testing.T) {
 	require.Equal(t, all[0].DueAt, some[0].DueAt)
 
 	cost := func(marks string) int {
-		var plan string
-		conn := connect(t, db.url)
-		_, err := conn.Exec(t.Context(), "set enable_seqscan = off; set enable_bitmapscan = off")
-		require.NoError(t, err)
-		require.NoError(t, conn.QueryRow(t.Context(), "explain (analyze, buffers, format json) "+strings.ReplaceAll(queries.Heads, "durable.", db.schema+"."),
-			marks, serves.Queues, serves.Jobs).Scan(&plan))
-		var read []struct {
-			Plan struct {
-				Hit  int `json:"Shared Hit Blocks"`
-				Read int `json:"Shared Read Blocks"`
-			}
-		}
-		require.NoError(t, json.Unmarshal([]byte(plan), &read))
-		return read[0].Plan.Hit + read[0].Plan.Read
+		return blocksOf(t, db, queries.Heads, marks, serves.Queues, serves.Jobs)
 	}
 	text, err := json.Marshal(map[string]time.Time{"1": mark})
 	require.NoError(t, err)
 	require.EqualValues(t, 1, lane)
 	require.Less(t, cost(string(text)), cost("{}")/4)
 	require.NoError(t, snapshot.Rollback(t.Context()))
+}
+
+// blocksOf is how many blocks the server reads for a statement.
+func blocksOf(t *testing.T, db opened, statement string, args ...any) int {
+	conn := connect(t, db.url)
+	_, err := conn.Exec(t.Context(), "set enable_seqscan = off; set enable_bitmapscan = off")
+	require.NoError(t, err)
+	var plan string
+	require.NoError(t, conn.QueryRow(t.Context(), "explain (analyze, buffers, format json) "+strings.ReplaceAll(statement, "durable.", db.schema+"."),
+		args...).Scan(&plan))
+	var read []struct {
+		Plan struct {
+			Hit  int `json:"Shared Hit Blocks"`
+			Read int `json:"Shared Read Blocks"`
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(plan), &read))
+	return read[0].Plan.Hit + read[0].Plan.Read
 }

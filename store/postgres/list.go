@@ -30,6 +30,7 @@ type lister struct {
 	states      []int16
 	lanes       []int32 // that pass the filter; of all lanes when it names none
 	allLanes    bool
+	examined    int // runs that are compared with the filter when there is a floor
 }
 
 // Runs lists runs, newest first.
@@ -153,7 +154,7 @@ func (l *lister) problems(ctx context.Context) (store.Page, error) {
 	}
 	floor := uuid.Nil
 	if len(ids) == most {
-		floor = ids[most-1]
+		floor, l.examined = ids[most-1], most
 	}
 	return l.these(ctx, ids, floor)
 }
@@ -180,7 +181,7 @@ func (l *lister) named(ctx context.Context) (page store.Page, err error) {
 		}
 		floor := uuid.Nil
 		if len(ids) == examined {
-			floor = ids[examined-1]
+			floor, l.examined = ids[examined-1], examined
 		}
 		page, err = l.these(ctx, ids, floor)
 		if err != nil || len(page.Runs) == l.limit || page.Next == (store.RunID{}) {
@@ -248,7 +249,7 @@ func (l *lister) unfinished(ctx context.Context) (page store.Page, few bool, err
 	ids = slices.Compact(ids)
 	floor := uuid.Nil
 	if enough := max(10*l.limit, pageFirst); !l.narrow() && len(ids) > enough {
-		ids, floor = ids[:enough], ids[enough-1]
+		ids, floor, l.examined = ids[:enough], ids[enough-1], enough
 	}
 	page, err = l.these(ctx, ids, floor)
 	return page, true, err
@@ -262,10 +263,10 @@ func (l *lister) these(ctx context.Context, ids uuidArray, floor uuid.UUID) (sto
 
 // walk lists runs along their key, downwards, as far as the bound goes.
 func (l *lister) walk(ctx context.Context) (page store.Page, err error) {
-	for _, examined := range []int{pageFirst, pageMost} {
+	for _, l.examined = range []int{pageFirst, pageMost} {
 		var floor uuid.UUID
 		b := l.store.begin(ctx, l.to)
-		b.add(queries.FloorOfRuns, l.below, l.from, small(examined-1)).Query(func(rows pgx.Rows) error {
+		b.add(queries.FloorOfRuns, l.below, l.from, small(l.examined-1)).Query(func(rows pgx.Rows) error {
 			return scanIDs(rows, func(id uuid.UUID) { floor = id })
 		})
 		if err := l.store.send(ctx, l.to, b); err != nil {
@@ -290,6 +291,9 @@ func (l *lister) page(ctx context.Context, floor uuid.UUID, list string, more ..
 		lanes = []int32{}
 	}
 	page := store.Page{Next: floor}
+	if floor != uuid.Nil {
+		page.Examined = l.examined
+	}
 	b := l.store.begin(ctx, l.to)
 	args := append(more, l.below, from, l.states, l.allLanes, lanes, l.filter.Tag)
 	args = append(append(args, l.selected()...), int32(l.limit+1)) //nolint:gosec // small
@@ -301,7 +305,7 @@ func (l *lister) page(ctx context.Context, floor uuid.UUID, list string, more ..
 		return store.Page{}, err
 	}
 	if len(page.Runs) > l.limit {
-		page.Runs = page.Runs[:l.limit]
+		page.Runs, page.Examined = page.Runs[:l.limit], 0
 		page.Next = page.Runs[l.limit-1].ID
 	}
 	return page, nil

@@ -13,6 +13,7 @@ import (
 	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
 // looks calls everything that an operator reads.
@@ -131,4 +132,23 @@ func TestOperators_NamesTheTransactionThatHasARun(t *testing.T) {
 	require.Regexp(t, `another transaction has the run in hand \(pid \d+.* for \d+`, e.Summary)
 	require.NoError(t, tx.Rollback(t.Context()))
 	require.False(t, held(explain()))
+}
+
+// A series of the last minutes does not read the steps before them, of whatever jobs.
+func TestSeriesReadsTheStepsItReturns(t *testing.T) {
+	t.Parallel()
+	db := openStore(t, "")
+	conn := connect(t, db.url)
+	_, err := conn.Exec(t.Context(), `insert into `+db.schema+`.stats
+		select 1, 'queue-' || job % 4, 'job-' || job, date_bin('1 minute', now(), 'epoch') - step * interval '1 minute', 1, 1, 0, 0, 0, 0, 0, '{}', '{}'
+		from generate_series(1, 20) job, generate_series(0, 2999) step; analyze `+db.schema+`.stats`)
+	require.NoError(t, err)
+	within := func(d time.Duration) int {
+		return blocksOf(t, db, queries.Series, store.Minute, d.Microseconds(), store.MaxSeriesPoints, false, "", "", "\U0010ffff")
+	}
+	points, err := db.Series(t.Context(), store.SeriesQuery{Span: store.Minute, Scope: store.EachLane, Within: 3 * time.Minute})
+	require.NoError(t, err)
+	require.Len(t, points, 20*3)
+	require.Less(t, within(3*time.Minute), 20*15)
+	require.Greater(t, within(3000*time.Minute), 20*20)
 }

@@ -109,11 +109,11 @@ func findRuns(ctx context.Context, reader *queries.Queries, filter store.Filter)
 	}
 	var page store.Page
 	if floor != nil {
-		page.Next = store.RunID(floor) // there may be more below it
+		page.Next, page.Examined = store.RunID(floor), pageMost // there may be more below it
 	}
 	for i := range rows {
 		if i == limit {
-			page.Next = page.Runs[i-1].ID
+			page.Next, page.Examined = page.Runs[i-1].ID, 0
 			break
 		}
 		record, err := recordOf(&rows[i])

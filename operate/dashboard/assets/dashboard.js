@@ -147,6 +147,12 @@ if (noon) {
   if (new URLSearchParams(location.search).get("since") === since) noon.setAttribute("aria-current", "true");
 }
 
+// A chosen tab is in sight where not all of them are.
+for (const tab of document.querySelectorAll(".tabs [aria-current]")) {
+  const tabs = tab.parentElement;
+  tabs.scrollLeft = tab.offsetLeft - tabs.offsetLeft - (tabs.clientWidth - tab.offsetWidth) / 2;
+}
+
 // Choosing runs.
 const list = document.querySelector("form[data-select]");
 const narrow = list !== null && "narrow" in list.dataset;

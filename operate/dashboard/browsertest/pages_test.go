@@ -129,6 +129,33 @@ func TestEveryFormWorksWithoutScripts(t *testing.T) {
 	for _, queue := range queues.Queues {
 		require.Equal(t, queue.Name == "sync" || queue.Name == "newsletter", queue.Paused, queue.Name)
 	}
+
+	// What is read: a list is narrowed and opened, and a run has its attempts and its reasons.
+	plain := func(path string) {
+		require.NoError(t, b.Show(s.URL, browser.View{Path: path, Width: 1280, Height: 900, NoScript: true}))
+	}
+	plain("runs")
+	require.NoError(t, b.Run(chromedp.Click(`.tabs a[href*="state=dead"]`), chromedp.WaitVisible(`.tabs a[href*="state=dead"][aria-current]`)))
+	require.NoError(t, b.Run(chromedp.SendKeys(`form.filter [name="error"]`, "VatID"),
+		chromedp.Click(`form.filter button`), chromedp.WaitVisible(`form.filter [name="error"][value="VatID"]`)))
+	is(t, b, `[...document.querySelectorAll("#list tbody tr")].every((row) => row.textContent.includes("VatID"))`)
+	require.NoError(t, b.Run(chromedp.Click("#list tbody tr:first-child .name a"), chromedp.WaitVisible("#life")))
+	is(t, b, `[...document.querySelectorAll(".needs-script")].every((e) => e.getClientRects().length === 0)`)
+
+	// What is done to some runs of a list.
+	list, err := s.Operator.Runs(t.Context(), store.Filter{States: []store.State{store.Dead}, Limit: 1})
+	require.NoError(t, err)
+	id := list.Runs[0].ID.String()
+	plain("runs?state=dead")
+	require.NoError(t, b.Run(chromedp.Click(`input[name="id"][value="`+id+`"]`), chromedp.Click(`.bar button[value="acknowledge"]`), chromedp.WaitVisible("main form.confirm"),
+		chromedp.SendKeys(`[name="reason"]`, "known"), chromedp.Click("main form.confirm button.main"), chromedp.WaitVisible("[data-notice]")))
+	changes, err := s.Operator.Changes(t.Context(), store.ChangeFilter{Subject: id, Action: "acknowledge"})
+	require.NoError(t, err)
+	require.Len(t, changes.Changes, 1)
+
+	// A phone's menu.
+	require.NoError(t, b.Show(s.URL, browser.View{Path: "runs", Width: 390, Height: 800, NoScript: true}))
+	require.NoError(t, b.Run(chromedp.Click(`label.menu-button`), chromedp.WaitVisible(`.nav a[data-key="h"]`), chromedp.Click(`.nav a[data-key="h"]`), chromedp.WaitVisible(`#list`)))
 }
 
 // TestPicturesAreNotForgotten: the pictures of the docs are there.

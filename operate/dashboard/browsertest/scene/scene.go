@@ -222,7 +222,8 @@ func render(_ context.Context, run *durable.Run[Order]) error {
 
 // waitFor works until the scene ends.
 func waitFor(ctx context.Context, run *durable.Run[Order]) error {
-	if err := run.Progress(ctx, 0.2+float64(run.Args.Number%7)/10, fmt.Sprintf("%d of 1,200 rows", 240+run.Args.Number*13)); err != nil {
+	share := 0.2 + float64(run.Args.Number%7)/10
+	if err := run.Progress(ctx, share, fmt.Sprintf("%.0f of 1,200 rows", 1200*share)); err != nil {
 		return err
 	}
 	<-ctx.Done()

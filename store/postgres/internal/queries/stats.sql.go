@@ -179,41 +179,67 @@ func (q *Queries) ReportWorker(ctx context.Context, arg ReportWorkerParams) (Rep
 }
 
 const Series = `-- name: Series :many
+WITH RECURSIVE reported AS (
+    (
+        SELECT stats.queue, stats.job
+        FROM durable.stats
+        WHERE stats.span = $1::smallint
+          AND stats.queue >= $6::text
+          AND stats.queue <= $7::text
+        ORDER BY stats.queue, stats.job
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT further.queue, further.job
+    FROM reported
+    CROSS JOIN LATERAL (
+        SELECT stats.queue, stats.job
+        FROM durable.stats
+        WHERE stats.span = $1::smallint
+          AND (stats.queue, stats.job) > (reported.queue, reported.job)
+          AND stats.queue <= $7::text
+        ORDER BY stats.queue, stats.job
+        LIMIT 1
+    ) further
+)
 SELECT
-    stats.at,
-    stats.queue,
-    stats.job,
-    stats.enqueued,
-    stats.succeeded,
-    stats.failed,
-    stats.dead,
-    stats.cancelled,
-    stats.crashed,
-    stats.busy,
-    stats.wait,
-    stats.took
-FROM durable.stats
-WHERE stats.span = $1::smallint
-  AND stats.queue >= $2::text
-  AND stats.queue <= $3::text
-  AND (stats.queue = '') = $4::boolean
-  AND ($5::text = '' OR stats.queue = $5::text)
-  AND stats.job >= $6::text
-  AND stats.job <= (CASE WHEN $6::text = '' THEN chr(1114111) ELSE $6::text END)
-  AND stats.at >= now() - ($7::bigint) * interval '1 microsecond'
-ORDER BY stats.at DESC, stats.queue DESC, stats.job DESC
-LIMIT $8::int
+    steps.at,
+    steps.queue,
+    steps.job,
+    steps.enqueued,
+    steps.succeeded,
+    steps.failed,
+    steps.dead,
+    steps.cancelled,
+    steps.crashed,
+    steps.busy,
+    steps.wait,
+    steps.took
+FROM reported
+CROSS JOIN LATERAL (
+    SELECT stats.span, stats.queue, stats.job, stats.at, stats.enqueued, stats.succeeded, stats.failed, stats.dead, stats.cancelled, stats.crashed, stats.busy, stats.wait, stats.took
+    FROM durable.stats
+    WHERE stats.span = $1::smallint
+      AND stats.queue = reported.queue
+      AND stats.job = reported.job
+      AND stats.at >= now() - ($2::bigint) * interval '1 microsecond'
+    ORDER BY stats.at DESC
+    LIMIT $3::int
+) steps
+WHERE (reported.queue = '') = $4::boolean
+  AND $5::text IN ('', reported.job)
+ORDER BY steps.at DESC, steps.queue DESC, steps.job DESC
+LIMIT $3::int
 `
 
 type SeriesParams struct {
 	Span       int16
-	FirstQueue string
-	LastQueue  string
-	AllLanes   bool
-	Queue      string
-	Job        string
 	Within     int64
 	Most       int32
+	AllLanes   bool
+	Job        string
+	FirstQueue string
+	LastQueue  string
 }
 
 type SeriesRow struct {
@@ -231,19 +257,18 @@ type SeriesRow struct {
 	Took      []int64
 }
 
-// Index: stats_pkey: of the queues from the first to the last one asked for, the empty name
-// being that of all together. The job is a range, so that the index alone decides which
-// rows are read. Locks: none.
+// Index: stats_pkey: one probe for each queue and job that has steps of the span, from the
+// first to the last queue asked for, then the steps of those asked for alone. The empty
+// queue is that of all together. Locks: none.
 func (q *Queries) Series(ctx context.Context, arg SeriesParams) ([]SeriesRow, error) {
 	rows, err := q.db.Query(ctx, Series,
 		arg.Span,
-		arg.FirstQueue,
-		arg.LastQueue,
-		arg.AllLanes,
-		arg.Queue,
-		arg.Job,
 		arg.Within,
 		arg.Most,
+		arg.AllLanes,
+		arg.Job,
+		arg.FirstQueue,
+		arg.LastQueue,
 	)
 	if err != nil {
 		return nil, err
