@@ -20,7 +20,9 @@ func (o *Operator) Explain(ctx context.Context, id store.RunID) (Explanation, er
 		return Explanation{}, err
 	}
 	if facts.Run != nil {
-		o.show(facts.Run)
+		if err := o.show(ctx, facts.Run); err != nil {
+			return Explanation{}, err
+		}
 	}
 	return Explain(facts), nil
 }
