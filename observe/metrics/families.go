@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/durable-worker/durable-worker/lock"
 	"github.com/durable-worker/durable-worker/observe"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -125,6 +126,17 @@ func (t *text) pools(pools []store.Pool) {
 	for _, p := range pools {
 		t.seconds(p.Waited, label{"pool", p.Name})
 	}
+}
+
+func (t *text) lockProbe(p *LockProbe) {
+	healthy := int64(0)
+	if p.Health == lock.Healthy {
+		healthy = 1
+	}
+	t.family(gauge, "durable_lock_store_healthy", "Whether the last probe took a lock of its own and gave it back.")
+	t.number(healthy)
+	t.family(gauge, "durable_lock_probe_seconds", "How long the last probe of the store of the locks took.")
+	t.seconds(p.Took)
 }
 
 func (t *text) locks(totals *observe.Totals) {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/durable-worker/durable-worker/lock"
 	"github.com/durable-worker/durable-worker/observe"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -20,6 +21,8 @@ type Snapshot struct {
 	Database *Database
 	// Pools are the store's pools of connections.
 	Pools []store.Pool
+	// Locks is what a probe of the store of the locks found; nil: it is not probed.
+	Locks *LockProbe
 	// Events are the figures of a stream of events; nil: there is none.
 	Events *Events
 }
@@ -29,6 +32,12 @@ type Events struct {
 	Sent, Dropped int64
 	Failed        int64 // tries to send
 	Waiting       int
+}
+
+// LockProbe is what a probe found: see lock.Locker.Probe.
+type LockProbe struct {
+	Health lock.Health
+	Took   time.Duration
 }
 
 // Worker is the state of a worker.
@@ -78,6 +87,9 @@ func Text(s Snapshot, format Format) []byte {
 	}
 	t.pools(s.Pools)
 	t.locks(&s.Totals)
+	if s.Locks != nil {
+		t.lockProbe(s.Locks)
+	}
 	if s.Events != nil {
 		t.events(s.Events)
 	}
