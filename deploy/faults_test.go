@@ -347,7 +347,7 @@ func lockStoreAway(t *testing.T, s *site) {
 	began := s.elapsed()
 	health, err := lock.NewLocker(away{s.db.Locks()}, lock.LockerConfig{Elapsed: s.elapsed}).Probe(t.Context())
 	require.ErrorIs(t, err, lock.ErrUnavailable)
-	s.locks = &metrics.LockProbe{Health: health, Took: s.elapsed() - began}
+	s.locks = &metrics.LockProbe{Healthy: health == lock.Healthy, Took: s.elapsed() - began}
 }
 
 func eventsDropped(_ *testing.T, s *site) {

@@ -70,6 +70,10 @@ func Sampling(read func(context.Context) (operate.Sample, error), now func() tim
 }
 
 // ProbingLocks is what health checks and scrapes show of the store of the locks.
-func ProbingLocks(probe func(context.Context) (lock.Health, error), now func() time.Duration) func(context.Context) *metrics.LockProbe {
-	return (&lockProbe{probe: probe, now: now}).latest
+func ProbingLocks(probe func(context.Context) (lock.Health, error), now func() time.Duration) func(context.Context) (lock.Health, *metrics.LockProbe) {
+	p := &lockProbe{probe: probe, now: now}
+	return func(ctx context.Context) (lock.Health, *metrics.LockProbe) {
+		found := p.latest(ctx)
+		return found.health, found.metrics()
+	}
 }

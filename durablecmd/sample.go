@@ -89,12 +89,26 @@ type lockProbe struct {
 	now   func() time.Duration // on this machine's monotonic clock
 
 	mu    sync.Mutex // guards what is below; held while a probe is made
-	found *metrics.LockProbe
+	found *probed
 	at    time.Duration
 }
 
+// probed is what a probe found.
+type probed struct {
+	health lock.Health
+	took   time.Duration
+}
+
+// metrics is the same for a scrape.
+func (p *probed) metrics() *metrics.LockProbe {
+	if p == nil {
+		return nil
+	}
+	return &metrics.LockProbe{Healthy: p.health == lock.Healthy, Took: p.took}
+}
+
 // latest is what is known, which is not older than probeEvery; nil: locks are not probed.
-func (p *lockProbe) latest(ctx context.Context) *metrics.LockProbe {
+func (p *lockProbe) latest(ctx context.Context) *probed {
 	if p == nil {
 		return nil
 	}
@@ -105,7 +119,7 @@ func (p *lockProbe) latest(ctx context.Context) *metrics.LockProbe {
 		defer cancel()
 		health, _ := p.probe(ctx) // its error may hold what clients may not see; the lockers log it
 		p.at = p.now()
-		p.found = &metrics.LockProbe{Health: health, Took: p.at - began}
+		p.found = &probed{health, p.at - began}
 	}
 	return p.found
 }

@@ -52,7 +52,9 @@ func TestLocksAreProbedNowAndThen(t *testing.T) {
 	ask := func(after time.Duration, wantProbes int, want lock.Health) {
 		t.Helper()
 		now += after
-		require.Equal(t, want, latest(t.Context()).Health)
+		health, shown := latest(t.Context())
+		require.Equal(t, want, health)
+		require.Equal(t, want == lock.Healthy, shown.Healthy)
 		require.Equal(t, wantProbes, probes)
 	}
 	ask(0, 1, lock.Healthy)

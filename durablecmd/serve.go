@@ -187,7 +187,7 @@ func (h *health) readiness(ctx context.Context) readiness {
 	since := store.Duration(s.SinceContact.Round(time.Millisecond))
 	r := readiness{Executing: s.Executing, Stuck: s.Stuck, SinceContact: &since, Unsettled: unsettledOf(s.Unsettled), SetAside: setAsideOf(s.SetAside)}
 	if found := h.lockProbe().latest(ctx); found != nil {
-		r.Locks = &found.Health
+		r.Locks = &found.health
 	}
 	switch {
 	case s.Draining:
@@ -239,7 +239,7 @@ func (h *health) metrics(ctx context.Context) metrics.Snapshot {
 	if sample != nil {
 		shown.Database = sample.latest(ctx)
 	}
-	shown.Locks = h.lockProbe().latest(ctx)
+	shown.Locks = h.lockProbe().latest(ctx).metrics()
 	if worker == nil {
 		return shown
 	}

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/durable-worker/durable-worker/lock"
 	"github.com/durable-worker/durable-worker/observe"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -130,7 +129,7 @@ func (t *text) pools(pools []store.Pool) {
 
 func (t *text) lockProbe(p *LockProbe) {
 	healthy := int64(0)
-	if p.Health == lock.Healthy {
+	if p.Healthy {
 		healthy = 1
 	}
 	t.family(gauge, "durable_lock_store_healthy", "Whether the last probe took a lock of its own and gave it back.")

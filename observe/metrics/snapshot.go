@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/durable-worker/durable-worker/lock"
 	"github.com/durable-worker/durable-worker/observe"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -36,8 +35,8 @@ type Events struct {
 
 // LockProbe is what a probe found: see lock.Locker.Probe.
 type LockProbe struct {
-	Health lock.Health
-	Took   time.Duration
+	Healthy bool // a lock was taken and given back
+	Took    time.Duration
 }
 
 // Worker is the state of a worker.
