@@ -228,7 +228,9 @@ create table durable.jobs (
     priority     smallint not null,
     on_crash     smallint not null,
     retention    bigint not null default 0, -- of its ended runs, microseconds; 0: the worker's
-    limits       json                       -- of its runs; null: none
+    limits       json,                      -- of its runs; null: none
+    -- its earlier names, and what is hidden of its runs; null: it has said nothing
+    code         json
 );
 
 -- Rules that enqueue runs.

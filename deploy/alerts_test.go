@@ -72,6 +72,8 @@ func alarms() []alarm {
 			"Runs have waited for limit tenant for 11m 40s"},
 		{"LockDegraded", locksAway, []string{`durable_lock_degraded_time_seconds_total 0x5 3x20`}, above(0), "4m", "6m", `instance="a"`,
 			"The store of the locks could not be asked on a"},
+		{"LockStore", lockStoreAway, []string{`durable_lock_store_healthy 1x5 0x20`}, func(v float64) bool { return v == 0 }, "7m", "9m", `instance="a"`,
+			"The store of the locks grants no lock to the worker on a"},
 		{"PausedWithWork", pausedWithWork, []string{`durable_queue_paused{queue="default"} 1x80`, `durable_queue_due{queue="default"} 5x80`}, above(0), "59m", "61m",
 			`queue="default"`, "Queue default is paused, and runs are due on it"},
 		{"EventsDropped", eventsDropped, []string{`durable_events_dropped_total 0x5 7x20`}, above(0), "4m", "8m", `instance="a"`,

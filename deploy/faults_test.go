@@ -31,6 +31,7 @@ type site struct {
 	worker *durable.Worker
 	stream *events.Stream
 	sample *operate.Sample
+	locks  *metrics.LockProbe
 	readAt time.Time
 	began  time.Time
 	ctx    context.Context
@@ -93,7 +94,7 @@ func (s *site) enqueue(n int, options ...durable.Option) {
 
 // snapshot is what /metrics shows.
 func (s *site) snapshot() metrics.Snapshot {
-	shown := metrics.Snapshot{Totals: s.tally.Totals()}
+	shown := metrics.Snapshot{Totals: s.tally.Totals(), Locks: s.locks}
 	if d := s.sample; d != nil {
 		shown.Database = &metrics.Database{Age: time.Since(s.readAt), At: d.Survey.At, Lanes: d.Survey.Lanes, Unserved: d.Unserved, Alive: d.Alive, Silent: d.Silent,
 			ExpiredLeases: d.Survey.ExpiredLeases, Limits: d.Limits, Flagged: d.Flagged, Lateness: d.Lateness}
@@ -340,6 +341,13 @@ func locksAway(t *testing.T, s *site) {
 		require.ErrorIs(t, err, lock.ErrUnavailable)
 		s.pass(10 * time.Second)
 	}
+}
+
+func lockStoreAway(t *testing.T, s *site) {
+	began := s.elapsed()
+	health, err := lock.NewLocker(away{s.db.Locks()}, lock.LockerConfig{Elapsed: s.elapsed}).Probe(t.Context())
+	require.ErrorIs(t, err, lock.ErrUnavailable)
+	s.locks = &metrics.LockProbe{Healthy: health == lock.Healthy, Took: s.elapsed() - began}
 }
 
 func eventsDropped(_ *testing.T, s *site) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durablecmd/builtin"
+	"github.com/durable-worker/durable-worker/lock"
 	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/backend"
@@ -173,9 +174,14 @@ func examineRedis(ctx context.Context, config Config, f *store.Findings) {
 		f.Fail("redis", err.Error(), "correct "+varRedisURL+" or the server: workers do not start without it")
 		return
 	}
+	_, probeErr := lock.NewLocker(locks, lock.LockerConfig{}).Probe(ctx)
 	if err := locks.Close(); err != nil {
 		f.Warn("redis", err.Error(), "see the server's log")
 		return
 	}
-	f.Fine("redis", backend.RedactRedis(config.RedisURL)+" answers, and does not evict locks")
+	if probeErr != nil {
+		f.Fail("redis", "a lock cannot be taken and given back: "+probeErr.Error(), "see what the server may store, and its log")
+		return
+	}
+	f.Fine("redis", backend.RedactRedis(config.RedisURL)+" grants locks, and does not evict them")
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/durablecmd/builtin"
+	"github.com/durable-worker/durable-worker/lock"
 	"github.com/durable-worker/durable-worker/observe"
 	"github.com/durable-worker/durable-worker/observe/metrics"
 	"github.com/durable-worker/durable-worker/operate"
@@ -66,4 +67,13 @@ func ListenBeside(ctx context.Context, taken string, logger *slog.Logger) (net.L
 // Sampling is what a scrape shows of the database.
 func Sampling(read func(context.Context) (operate.Sample, error), now func() time.Duration) func(context.Context) *metrics.Database {
 	return (&sampler{read: read, now: now}).latest
+}
+
+// ProbingLocks is what health checks and scrapes show of the store of the locks.
+func ProbingLocks(probe func(context.Context) (lock.Health, error), now func() time.Duration) func(context.Context) (lock.Health, *metrics.LockProbe) {
+	p := &lockProbe{probe: probe, now: now}
+	return func(ctx context.Context) (lock.Health, *metrics.LockProbe) {
+		found := p.latest(ctx)
+		return found.health, found.metrics()
+	}
 }

@@ -15,6 +15,7 @@ import (
 type runsVerb struct {
 	List        runsListVerb        `cmd:"" help:"List runs, newest first."`
 	Show        runsShowVerb        `cmd:"" help:"Show a run with its attempts."`
+	Reveal      runsRevealVerb      `cmd:"" help:"Show a run with what a rule hides of its args, result and checkpoint. Recorded in the audit log."`
 	Explain     runsExplainVerb     `cmd:"" help:"Explain why a run waits and when it may start, how it is executing, why it ended, or why it does not exist."`
 	Logs        runsLogsVerb        `cmd:"" help:"Print the lines that a run's handler has logged."`
 	Wait        runsWaitVerb        `cmd:"" help:"Wait until a run has ended. Exits 0 if it succeeded, 3 if it is dead or cancelled, 4 after --timeout."`
@@ -39,6 +40,11 @@ type (
 		ID   string `arg:"" help:"Id of the run, or its first 8 or more characters."`
 		Full bool   `help:"Print the stacks and logs of all executions. Default: of the last one."`
 		JSON bool   `name:"json" help:"Print JSON."`
+	}
+	runsRevealVerb struct {
+		ID     string `arg:"" help:"Id of the run, or its first 8 or more characters."`
+		Reason string `help:"Reason, recorded in the audit log."`
+		JSON   bool   `name:"json" help:"Print JSON."`
 	}
 	runsLogsVerb struct {
 		ID   string `arg:"" help:"Id of the run, or its first 8 or more characters."`
@@ -86,6 +92,20 @@ func (v runsShowVerb) Run(ctx context.Context, p *program) error {
 			texts = allTexts
 		}
 		return p.printRun(record, p.now(), texts)
+	})
+}
+
+// Run prints one run with nothing hidden.
+func (v runsRevealVerb) Run(ctx context.Context, p *program) error {
+	return p.withRun(ctx, v.ID, func(ctx context.Context, o *operate.Actor, id durable.RunID) error {
+		record, err := o.Reveal(ctx, id, v.Reason)
+		if err != nil {
+			return err
+		}
+		if v.JSON {
+			return p.printJSON(record)
+		}
+		return p.printRun(record, p.now(), latestTexts)
 	})
 }
 

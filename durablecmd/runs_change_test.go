@@ -45,6 +45,13 @@ func TestOperatingVerbs(t *testing.T) {
 	again := strings.TrimSpace(do(0, "runs", "rerun", first, "--args", `{"for":"1s"}`).stdout)
 	require.Contains(t, do(0, "runs", "show", again).stdout, `{"for":"1s"}`)
 
+	env = append(env, "DURABLE_REDACT=for")
+	require.Contains(t, do(0, "runs", "show", again).stdout, `{"for":"•••"}`)
+	require.Contains(t, do(0, "runs", "reveal", again[:24], "--reason", "ticket 4711").stdout, `{"for":"1s"}`)
+	require.Contains(t, do(0, "runs", "reveal", again, "--json").stdout, `"for": "1s"`)
+	require.Contains(t, do(0, "audit", "list", "--json").stdout, "ticket 4711")
+	require.Contains(t, do(1, "runs", "reveal", "0190c5a0-7d6c-7b0e-9f6e-3a1f4b2c5d6e").stderr, "not found")
+
 	type counts struct {
 		Counts map[string]struct {
 			N         int64

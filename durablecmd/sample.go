@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/durable-worker/durable-worker/lock"
 	"github.com/durable-worker/durable-worker/observe/metrics"
 	"github.com/durable-worker/durable-worker/operate"
 )
@@ -70,4 +71,55 @@ func (s *sampler) renew(ctx context.Context) {
 	if s.tried, s.at = true, s.now(); err == nil { // without an answer the age says so
 		s.sample, s.readAt = &sample, s.at
 	}
+}
+
+const (
+	// probeEvery is how old a probe of the locks becomes before a health check or a scrape
+	// makes another.
+	probeEvery = 10 * time.Second
+	// probeWithin bounds the time for which they wait for it.
+	probeWithin = 2 * time.Second
+)
+
+// lockProbe keeps what was last found of the store of the locks, where that is another one
+// than the runs' own, with which the worker is in touch anyway. Nothing is probed between
+// health checks and scrapes.
+type lockProbe struct {
+	probe func(context.Context) (lock.Health, error)
+	now   func() time.Duration // on this machine's monotonic clock
+
+	mu    sync.Mutex // guards what is below; held while a probe is made
+	found *probed
+	at    time.Duration
+}
+
+// probed is what a probe found.
+type probed struct {
+	health lock.Health
+	took   time.Duration
+}
+
+// metrics is the same for a scrape.
+func (p *probed) metrics() *metrics.LockProbe {
+	if p == nil {
+		return nil
+	}
+	return &metrics.LockProbe{Healthy: p.health == lock.Healthy, Took: p.took}
+}
+
+// latest is what is known, which is not older than probeEvery; nil: locks are not probed.
+func (p *lockProbe) latest(ctx context.Context) *probed {
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if began := p.now(); p.found == nil || began-p.at >= probeEvery {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeWithin)
+		defer cancel()
+		health, _ := p.probe(ctx) // its error may hold what clients may not see; the lockers log it
+		p.at = p.now()
+		p.found = &probed{health, p.at - began}
+	}
+	return p.found
 }

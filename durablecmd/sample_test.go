@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/durablecmd"
+	"github.com/durable-worker/durable-worker/lock"
 	"github.com/durable-worker/durable-worker/operate"
 )
 
@@ -37,4 +38,29 @@ func TestScrapesReadTheDatabaseNowAndThen(t *testing.T) {
 	scrape(time.Second, 3, 41*time.Second) // it is not asked again with each scrape
 	failed = nil
 	scrape(40*time.Second, 4, 0)
+}
+
+func TestLocksAreProbedNowAndThen(t *testing.T) {
+	t.Parallel()
+	now, probes, health := time.Hour, 0, lock.Healthy
+	latest := durablecmd.ProbingLocks(func(ctx context.Context) (lock.Health, error) {
+		_, bounded := ctx.Deadline()
+		require.True(t, bounded)
+		probes++
+		return health, nil
+	}, func() time.Duration { return now })
+	ask := func(after time.Duration, wantProbes int, want lock.Health) {
+		t.Helper()
+		now += after
+		health, shown := latest(t.Context())
+		require.Equal(t, want, health)
+		require.Equal(t, want == lock.Healthy, shown.Healthy)
+		require.Equal(t, wantProbes, probes)
+	}
+	ask(0, 1, lock.Healthy)
+	health = lock.Unhealthy
+	ask(9*time.Second, 1, lock.Healthy)
+	ask(time.Second, 2, lock.Unhealthy)
+	health = lock.Healthy
+	ask(10*time.Second, 3, lock.Healthy)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/lock"
 	"github.com/durable-worker/durable-worker/observe"
 	"github.com/durable-worker/durable-worker/observe/metrics"
 	"github.com/durable-worker/durable-worker/operate"
@@ -89,6 +90,7 @@ type health struct {
 	tally  *observe.Tally
 	pools  func() []store.Pool
 	sample *sampler
+	locks  *lockProbe // nil: they are in the worker's own database
 	feed   *feed
 }
 
@@ -97,6 +99,9 @@ func (h *health) watch(app *App) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.worker, h.tally, h.feed = app.Worker, app.Tally, app.feed
+	if app.config.RedisURL != "" {
+		h.locks = &lockProbe{probe: lock.NewLocker(app.Locks, lock.LockerConfig{CallTimeout: probeWithin}).Probe, now: lease.Elapsed}
+	}
 	h.sample = &sampler{read: operate.New(app.Store, operate.Config{}).Sample, now: lease.Elapsed}
 	if s, ok := app.Store.(interface{ Pools() []store.Pool }); ok {
 		h.pools = s.Pools
@@ -107,6 +112,12 @@ func (h *health) watched() *durable.Worker {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.worker
+}
+
+func (h *health) lockProbe() *lockProbe {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.locks
 }
 
 // hurry ends the worker's drain, if there is a worker.
@@ -124,6 +135,7 @@ type readiness struct {
 	Stuck        int             `json:"stuck"`
 	SinceContact *store.Duration `json:"since_contact"` // with the database
 	Unsettled    *unsettled      `json:"unsettled"`     // outcomes that the database does not take; null: none
+	Locks        *lock.Health    `json:"locks"`         // of their store, as the last probe found it; null: it is the database
 	SetAside     []setAside      `json:"set_aside"`     // what else the database refuses to change, and the worker goes around; some
 }
 
@@ -162,7 +174,7 @@ func unsettledOf(s durable.Unsettled) *unsettled {
 	return &unsettled{Count: s.Count, Runs: append([]durable.RunID{}, s.Runs...), Locked: s.Locked}
 }
 
-func (h *health) readiness() readiness {
+func (h *health) readiness(ctx context.Context) readiness {
 	notReady := func(r readiness, reason string) readiness {
 		r.Reason = &reason
 		return r
@@ -174,6 +186,9 @@ func (h *health) readiness() readiness {
 	s := w.Status()
 	since := store.Duration(s.SinceContact.Round(time.Millisecond))
 	r := readiness{Executing: s.Executing, Stuck: s.Stuck, SinceContact: &since, Unsettled: unsettledOf(s.Unsettled), SetAside: setAsideOf(s.SetAside)}
+	if found := h.lockProbe().latest(ctx); found != nil {
+		r.Locks = &found.health
+	}
 	switch {
 	case s.Draining:
 		return notReady(r, "draining")
@@ -197,8 +212,8 @@ func newHealth(version string) *health {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, map[string]string{"status": "ok"})
 	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		r := h.readiness()
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, request *http.Request) {
+		r := h.readiness(request.Context())
 		status := http.StatusOK
 		if !r.Ready {
 			status = http.StatusServiceUnavailable
@@ -224,6 +239,7 @@ func (h *health) metrics(ctx context.Context) metrics.Snapshot {
 	if sample != nil {
 		shown.Database = sample.latest(ctx)
 	}
+	shown.Locks = h.lockProbe().latest(ctx).metrics()
 	if worker == nil {
 		return shown
 	}

@@ -85,7 +85,7 @@ func TestWordsAreCompleted(t *testing.T) {
 		return strings.Fields(e.stdout)
 	}
 	require.Subset(t, complete(""), []string{"work", "runs", "schedules", "completion", "help", "version"})
-	require.Equal(t, []string{"retry", "rerun"}, complete("runs", "re"))
+	require.Equal(t, []string{"reveal", "retry", "rerun"}, complete("runs", "re"))
 	require.Equal(t, []string{"--error", "--ended-since"}, complete("runs", "list", "--e"))
 	require.Equal(t, []string{"succeeded"}, complete("runs", "list", "--state", "s"))
 	require.Equal(t, []string{"--all"}, complete("runs", "cancel", "--state", "dead", "--al"))

@@ -102,6 +102,10 @@ func (o *Operator) eachPage(ctx context.Context, action store.RunAction, filter 
 	if err := o.MayFind(filter); err != nil {
 		return Bulk{}, fmt.Errorf("%s runs: %w", action, err)
 	}
+	hidden, err := o.redactions(ctx)
+	if err != nil {
+		return Bulk{}, fmt.Errorf("%s runs: %w", action, err)
+	}
 	given := filter
 	filter.States = statesOf(action, filter)
 	filter.Limit = store.LargestPage
@@ -112,7 +116,7 @@ func (o *Operator) eachPage(ctx context.Context, action store.RunAction, filter 
 		if err != nil {
 			return done, fmt.Errorf("%s runs: %w", action, err)
 		}
-		changed, err := do(slices.DeleteFunc(page.Runs, func(run store.Record) bool { return !o.found(&run, &filter) }))
+		changed, err := do(slices.DeleteFunc(page.Runs, func(run store.Record) bool { return !hidden.found(&run, &filter) }))
 		if err != nil {
 			return done, err
 		}

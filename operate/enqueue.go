@@ -26,7 +26,7 @@ type Enqueued struct {
 
 // Enqueue stores one run, as durable.Client does.
 func (o *Operator) Enqueue(ctx context.Context, run store.NewRun) (Enqueued, error) {
-	if err := o.unmasked(run); err != nil {
+	if err := o.unmasked(ctx, run); err != nil {
 		return Enqueued{}, err
 	}
 	receipts, err := o.client.Enqueue(ctx, run)
@@ -39,7 +39,7 @@ func (o *Operator) Enqueue(ctx context.Context, run store.NewRun) (Enqueued, err
 // EnqueueAll stores runs in one transaction, as durable.Client does: all of them, or none.
 // The answers are in their order.
 func (o *Operator) EnqueueAll(ctx context.Context, runs []store.NewRun) ([]Enqueued, error) {
-	if err := o.unmasked(runs...); err != nil {
+	if err := o.unmasked(ctx, runs...); err != nil {
 		return nil, err
 	}
 	receipts, err := o.client.Enqueue(ctx, runs...)
@@ -55,9 +55,13 @@ func (o *Operator) EnqueueAll(ctx context.Context, runs []store.NewRun) ([]Enque
 }
 
 // unmasked refuses runs whose args were copied from what is shown with masks.
-func (o *Operator) unmasked(runs ...store.NewRun) error {
+func (o *Operator) unmasked(ctx context.Context, runs ...store.NewRun) error {
+	hidden, err := o.redactions(ctx)
+	if err != nil {
+		return err
+	}
 	for i := range runs {
-		if _, err := o.redactions.of(runs[i].Job).restored(runs[i].Args, nil); err != nil {
+		if _, err := hidden.of(runs[i].Job).restored(runs[i].Args, nil); err != nil {
 			return err
 		}
 	}
@@ -109,7 +113,11 @@ func (a *Actor) Rerun(ctx context.Context, id store.RunID, args json.RawMessage,
 	if err != nil {
 		return NamedRun{}, fmt.Errorf("rerun: %w", err)
 	}
-	if args, err = a.redactions.of(record.Job).restored(args, record.Args); err != nil {
+	hidden, err := a.redactions(ctx)
+	if err != nil {
+		return NamedRun{}, fmt.Errorf("rerun: %w", err)
+	}
+	if args, err = hidden.of(record.Job).restored(args, record.Args); err != nil {
 		return NamedRun{}, fmt.Errorf("rerun: %w", err)
 	}
 	same := args == nil

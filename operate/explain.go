@@ -20,7 +20,9 @@ func (o *Operator) Explain(ctx context.Context, id store.RunID) (Explanation, er
 		return Explanation{}, err
 	}
 	if facts.Run != nil {
-		o.show(facts.Run)
+		if err := o.show(ctx, facts.Run); err != nil {
+			return Explanation{}, err
+		}
 	}
 	return Explain(facts), nil
 }
@@ -28,6 +30,9 @@ func (o *Operator) Explain(ctx context.Context, id store.RunID) (Explanation, er
 // Explain is what the method of an Operator makes of what the store knows.
 func Explain(f store.Facts) Explanation {
 	e := explaining{Facts: &f, Explanation: Explanation{Run: f.ID, At: f.At, Blockers: []Blocker{}, Next: []Remedy{}}}
+	if f.Run != nil && f.Declared != nil && f.Declared.Name != f.Run.Job {
+		e.ServedAs = &f.Declared.Name
+	}
 	switch {
 	case f.Run == nil:
 		e.absent()
@@ -87,9 +92,17 @@ func (e *explaining) pending() {
 	e.expires()
 	e.Summary = "pending: " + e.texts()
 	if expires := e.Facts.Run.ExpiresAt; e.blocked() == 0 && (expires == nil || expires.After(e.Facts.At)) {
-		e.Summary = "pending: nothing keeps it from starting; a worker takes it with its next claim"
+		e.Summary = "pending: nothing keeps it from starting; a worker takes it with its next claim" + e.asJob()
 	}
 	e.remedy("cancel", RoleOperator, "cancel the run", "runs cancel "+e.ID.String())
+}
+
+// asJob says under which name a run is executed that was stored under an earlier one.
+func (e *explaining) asJob() string {
+	if e.ServedAs == nil {
+		return ""
+	}
+	return fmt.Sprintf(", as job %s: %s is an earlier name of it", *e.ServedAs, e.Facts.Run.Job)
 }
 
 // untilDue says what a run that is not due waits for.

@@ -69,6 +69,7 @@ func (e *explaining) lease(x *Execution) {
 		if x.Since != nil {
 			text += ", for " + span(at.Sub(*x.Since))
 		}
+		text += e.asJob()
 		e.block(Blocker{Kind: BlockerExecuting, Text: text, Since: x.Since}, nil)
 	}
 }
@@ -201,7 +202,7 @@ func (e *explaining) kept() {
 		return
 	}
 	retention, rule := e.retention(run.State)
-	if e.Declared != nil && e.Declared.Retention != 0 {
+	if e.Declared != nil && e.ServedAs == nil && e.Declared.Retention != 0 {
 		retention, rule = time.Duration(e.Declared.Retention), "the retention of job "+run.Job
 	}
 	switch {

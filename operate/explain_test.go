@@ -96,6 +96,7 @@ func explained() []struct {
 		make func() store.Facts
 	}{
 		{"nothing", waiting},
+		{"under an earlier name", change(waiting, func(f *store.Facts) { f.Declared.Name = "bill" })},
 		{"not due", change(waiting, func(f *store.Facts) { f.Run.DueAt = *after(90 * time.Minute) })},
 		{"retry delay", change(waiting, func(f *store.Facts) {
 			f.Run.DueAt, f.Run.Fence, f.Run.Attempt = *after(41 * time.Second), 7, 1
@@ -110,6 +111,8 @@ func explained() []struct {
 		{"no worker: never declared", change(waiting, func(f *store.Facts) { f.Workers, f.Declared = nil, nil })},
 		{"no worker: other queues", change(waiting, func(f *store.Facts) { f.Workers[0].Queues = []string{"default", "slow"} })},
 		{"no worker: without the job", change(waiting, func(f *store.Facts) { f.Workers[0].Jobs = []string{"fax"} })},
+		{"no worker: without the job that was renamed", change(waiting, func(f *store.Facts) { f.Workers[0].Jobs, f.Declared.Name = []string{"fax"}, "bill" })},
+		{"no worker: none left, of a job that was renamed", change(waiting, func(f *store.Facts) { f.Workers, f.Declared.Name = nil, "bill" })},
 		{"no worker: none left", change(waiting, func(f *store.Facts) { f.Workers, f.Run.Worker = nil, text("web-2") })},
 		{"workers silent", change(waiting, func(f *store.Facts) {
 			f.Workers[0].State, f.Workers[0].SeenAgo = store.Silent, store.Duration(3*time.Minute)
@@ -140,6 +143,7 @@ func explained() []struct {
 		{"expires", change(waiting, func(f *store.Facts) { f.Run.ExpiresAt = after(10 * time.Minute) })},
 		{"has expired", change(waiting, func(f *store.Facts) { f.Run.ExpiresAt = before(10 * time.Minute) })},
 		{"executing", executing},
+		{"executing under an earlier name", change(executing, func(f *store.Facts) { f.Declared.Name = "bill" })},
 		{"cancel asked", change(executing, func(f *store.Facts) {
 			f.Cancel, f.Changes = "wrong customer", []store.Change{{Actor: "ada", Action: "cancel", At: *before(10 * time.Second)}}
 		})},

@@ -62,11 +62,17 @@ func (e *explaining) noWorker() {
 	case e.Declared == nil:
 		variant = neverDeclared
 		advice = "no worker has ever declared the job"
+	case len(others) > 0 && e.ServedAs != nil:
+		variant = withoutJob
+		advice = fmt.Sprintf("the workers that serve the queue do not have job %s with this earlier name: %s", *e.ServedAs, some(others))
 	case len(others) > 0:
 		variant = withoutJob
 		advice = "the workers that serve the queue do not have the job (a renamed job needs durable.Alias): " + some(others)
 	default:
 		advice = "the workers that had the job were stopped, or are silent for more than a day"
+	}
+	if e.ServedAs != nil && variant != withoutJob {
+		advice += "; it is an earlier name of job " + *e.ServedAs
 	}
 	if e.Declared != nil && run.Worker != nil {
 		advice += "; it was last executed by " + *run.Worker
@@ -137,7 +143,11 @@ func (f *fullness) last() string {
 }
 
 func (e *explaining) startWorker(hint string) Remedy {
-	return Remedy{"start_worker", RoleDeployer, "start a worker that has job " + e.Facts.Run.Job + " and serves queue " + e.Facts.Run.Queue + hint, ""}
+	job := e.Facts.Run.Job
+	if e.ServedAs != nil {
+		job = *e.ServedAs
+	}
+	return Remedy{"start_worker", RoleDeployer, "start a worker that has job " + job + " and serves queue " + e.Facts.Run.Queue + hint, ""}
 }
 
 func namesOf(workers []*store.WorkerInfo) string {

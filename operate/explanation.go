@@ -16,6 +16,9 @@ type Explanation struct {
 	Run   store.RunID  `json:"run"`
 	State *store.State `json:"state"` // nil: there is no such run
 	At    time.Time    `json:"at"`    // of the store's clock
+	// ServedAs is the job that has the run's job as an earlier name (durable.Alias), and
+	// whose handler executes it; nil: it has its own name, or no worker has declared it.
+	ServedAs *string `json:"served_as"`
 	// Summary says the most important of it in one sentence.
 	Summary string `json:"summary"`
 	// Blockers are all that keep a pending run from starting, the one that ends last

@@ -2,11 +2,13 @@ package operate
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/operate/access"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -45,9 +47,20 @@ func (o *Operator) Hiding(what Hiding) *Operator {
 	return &Operator{shared: o.shared, hides: o.hides | what}
 }
 
-// show hides what is to be hidden of a run: by rule, and from those who read.
-func (o *Operator) show(run *store.Record) {
-	rule := o.redactions.of(run.Job)
+// show hides what is to be hidden of runs: by rule, and from those who read.
+func (o *Operator) show(ctx context.Context, runs ...*store.Record) error {
+	hidden, err := o.redactions(ctx)
+	if err != nil {
+		return err
+	}
+	for _, run := range runs {
+		o.showBy(hidden, run)
+	}
+	return nil
+}
+
+func (o *Operator) showBy(by *redactions, run *store.Record) {
+	rule := by.of(run.Job)
 	run.Args, run.Result, run.Checkpoint = rule.Of(run.Args), rule.Of(run.Result), rule.Of(run.Checkpoint)
 	if o.hides == 0 {
 		return
@@ -89,16 +102,35 @@ func hideTexts(run *store.Record) (size int) {
 	return size
 }
 
+// Reveal returns one run with its attempts as Operator.Run does, and shows what a rule
+// hides of it: args, result and checkpoint as they are stored. The audit says to whom, and
+// why, before anything is shown. Who may not see everything is refused with ErrHidden.
+func (a *Actor) Reveal(ctx context.Context, id store.RunID, reason string) (store.Record, error) {
+	if a.hides != 0 {
+		return store.Record{}, fmt.Errorf("%w: nor have it revealed", ErrHidden)
+	}
+	if err := a.store.Reveal(ctx, id, reason, a.by); err != nil {
+		return store.Record{}, err
+	}
+	a.note(kindRun, id.String(), rules.Reveals, reason, 0)
+	return a.inFull(ctx, id)
+}
+
 // showSchedules hides what is to be hidden of schedules.
-func (o *Operator) showSchedules(records []store.ScheduleRecord) {
+func (o *Operator) showSchedules(ctx context.Context, records []store.ScheduleRecord) error {
+	hidden, err := o.redactions(ctx)
+	if err != nil {
+		return err
+	}
 	for i := range records {
 		r := &records[i]
-		r.Args = o.redactions.of(r.Job).Of(r.Args)
+		r.Args = hidden.of(r.Job).Of(r.Args)
 		if o.hides&HideArgs != 0 {
 			r.Hidden = &store.Hidden{Args: len(r.Args)}
 			r.Args = nil
 		}
 	}
+	return nil
 }
 
 // MayFind refuses with ErrHidden to search in what is hidden, as all do that take a filter.
@@ -115,8 +147,12 @@ func (o *Operator) MayFind(filter store.Filter) error {
 
 // mayCount is MayFind for a number of runs, which cannot be corrected by what a rule
 // hides of each.
-func (o *Operator) mayCount(filter *store.Filter) error {
-	if filter.Args != "" && o.redactions.any() {
+func (o *Operator) mayCount(ctx context.Context, filter *store.Filter) error {
+	hidden, err := o.redactions(ctx)
+	if err != nil {
+		return err
+	}
+	if filter.Args != "" && hidden.any() {
 		return fmt.Errorf("%w: values of args are hidden by rule: runs that are found by their args can be listed, and not counted", store.ErrInvalid)
 	}
 	return o.MayFind(*filter)
@@ -124,11 +160,11 @@ func (o *Operator) mayCount(filter *store.Filter) error {
 
 // found reports whether a run matches in what a rule shows of it. Without this, a search
 // for args would find out what is hidden.
-func (o *Operator) found(run *store.Record, filter *store.Filter) bool {
-	if filter.Args == "" || !o.redactions.any() {
+func (r *redactions) found(run *store.Record, filter *store.Filter) bool {
+	if filter.Args == "" || !r.any() {
 		return true
 	}
-	args := o.redactions.of(run.Job).Of(run.Args)
+	args := r.of(run.Job).Of(run.Args)
 	return slices.ContainsFunc(filter.ArgsSpellings(), func(text string) bool { return bytes.Contains(args, []byte(text)) })
 }
 

@@ -1,7 +1,9 @@
 package operate_test
 
 import (
+	"context"
 	"encoding/json"
+	"io"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -109,4 +111,108 @@ func TestHiddenPartsAreCounted(t *testing.T) {
 	plain, err := o.Run(t.Context(), made.ID)
 	require.NoError(t, err)
 	require.Equal(t, "not wanted", *plain.Error, "the Operator itself still shows it")
+}
+
+// TestRulesOfJobsAreObeyedWithoutTheirCode: what a worker has declared of its job holds in
+// a program that does not have the job, also under the job's earlier names, and with what
+// the program hides itself. A declaration that cannot be read hides everything.
+func TestRulesOfJobsAreObeyedWithoutTheirCode(t *testing.T) {
+	t.Parallel()
+	charge := durable.NewJob[map[string]any]("charge", durable.Redacted("card.number"), durable.Alias("pay"))
+	db := memory.New(memory.Config{})
+	broken := store.JobInfo{Name: "broken", Queue: store.DefaultQueue, MaxAttempts: 1, Code: store.JobCode{Redacted: []string{""}}}
+	require.NoError(t, db.Declare(t.Context(), store.Declaration{Jobs: []store.JobInfo{charge.Info(), broken}}))
+	all, err := operate.NewRedaction("token")
+	require.NoError(t, err)
+	o := operate.New(db, operate.Config{Redact: all, Jobs: []store.JobInfo{{Name: "charge", Code: store.JobCode{Redacted: []string{"by"}}}}}).As("ann")
+	for name, want := range map[string]string{
+		"charge":  `{"card":{"number":"•••"},"token":"•••","by":"•••"}`,
+		"pay":     `{"card":{"number":"•••"},"token":"•••","by":"ann"}`,
+		"unknown": `{"card":{"number":"canary"},"token":"•••","by":"ann"}`,
+		"broken":  `"•••"`,
+	} {
+		run := store.NewRun{ID: store.NewRunID(), Job: name, Queue: store.DefaultQueue, MaxAttempts: 1, Args: []byte(`{"card":{"number":"canary"},"token":"canary","by":"ann"}`)}
+		_, err := db.Enqueue(t.Context(), run)
+		require.NoError(t, err)
+		shown, err := o.Run(t.Context(), run.ID)
+		require.NoError(t, err)
+		require.JSONEq(t, want, string(shown.Args), name)
+	}
+	list, err := o.Runs(t.Context(), store.Filter{Args: "canary", Jobs: []string{"charge", "pay"}})
+	require.NoError(t, err)
+	require.Empty(t, list.Runs, "what is hidden is not found")
+	_, err = o.SaveSchedule(t.Context(), store.Schedule{Name: "s", Rule: store.Every(3600e9), Job: "charge", Queue: "default", MaxAttempts: 1, Args: []byte(`{"card":{"number":"canary"}}`)})
+	require.NoError(t, err)
+	schedule, err := o.Schedule(t.Context(), "s")
+	require.NoError(t, err)
+	require.NotContains(t, string(schedule.Args), "canary")
+}
+
+// undeclared is a store whose declarations cannot be read.
+type undeclared struct{ store.Store }
+
+func (undeclared) Jobs(context.Context) ([]store.JobInfo, error) { return nil, io.ErrUnexpectedEOF }
+
+// TestNothingIsShownUnderUnknownRules: where it cannot be read what jobs hide, there is an
+// error, and no run.
+func TestNothingIsShownUnderUnknownRules(t *testing.T) {
+	t.Parallel()
+	db := memory.New(memory.Config{})
+	run := durable.NewJob[map[string]any]("charge").New(map[string]any{"token": "canary"})
+	_, err := db.Enqueue(t.Context(), run)
+	require.NoError(t, err)
+	o := operate.New(undeclared{db}, operate.Config{})
+	shown, err := o.Run(t.Context(), run.ID)
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	require.Empty(t, shown)
+	list, err := o.Runs(t.Context(), store.Filter{})
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	require.Empty(t, list.Runs)
+	_, err = o.Explain(t.Context(), run.ID)
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	_, err = o.Schedules(t.Context())
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+}
+
+// TestARevealIsAudited: an operator sees what a rule hides of one run after the audit says
+// so, and who may not see everything has nothing revealed.
+func TestARevealIsAudited(t *testing.T) {
+	t.Parallel()
+	rule, err := operate.NewRedaction("token")
+	require.NoError(t, err)
+	db := memory.New(memory.Config{})
+	var passed []store.Change
+	o := operate.New(db, operate.Config{Redact: rule, Changed: func(c store.Change) { passed = append(passed, c) }})
+	run := durable.NewJob[map[string]any]("mail").New(map[string]any{"token": "canary"})
+	_, err = db.Enqueue(t.Context(), run)
+	require.NoError(t, err)
+	audited := func() []store.Change {
+		list, err := o.Changes(t.Context(), store.ChangeFilter{Kind: "run", Subject: run.ID.String()})
+		require.NoError(t, err)
+		return list.Changes
+	}
+	for _, hides := range []operate.Hiding{operate.HideArgs, operate.HideTexts} {
+		shown, err := o.Hiding(hides).As("eve").Reveal(t.Context(), run.ID, "curious")
+		require.ErrorIs(t, err, operate.ErrHidden)
+		require.Empty(t, shown)
+	}
+	_, err = o.As("").Reveal(t.Context(), run.ID, "")
+	require.ErrorIs(t, err, store.ErrInvalid)
+	require.Empty(t, audited())
+
+	shown, err := o.As("ann@office").Reveal(t.Context(), run.ID, "ticket 4711")
+	require.NoError(t, err)
+	require.JSONEq(t, `{"token":"canary"}`, string(shown.Args))
+	changes := audited()
+	require.Len(t, changes, 1)
+	require.Equal(t, "ann@office", changes[0].Actor)
+	require.Equal(t, "reveal", changes[0].Action)
+	require.JSONEq(t, `{"reason":"ticket 4711"}`, string(changes[0].Detail))
+	require.Len(t, passed, 1)
+	require.Equal(t, "reveal", passed[0].Action)
+	shown, err = o.Run(t.Context(), run.ID)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"token":"•••"}`, string(shown.Args), "for that one look")
+	_, err = o.As("ann").Reveal(t.Context(), store.NewRunID(), "")
+	require.ErrorIs(t, err, store.ErrNotFound)
 }

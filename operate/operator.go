@@ -3,6 +3,7 @@ package operate
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
@@ -16,7 +17,8 @@ type Config struct {
 	// them these methods answer ErrInvalid.
 	Locks lock.Locks
 	// Jobs are jobs known to the program. Job finds one of them when no worker
-	// has declared a job of that name. What they hide of args is hidden.
+	// has declared a job of that name. What they hide of args is hidden, also before one
+	// has.
 	Jobs []store.JobInfo
 	// Examine returns the findings of the storage engine, for the Operator's
 	// method of this name. Without it there are none.
@@ -32,7 +34,8 @@ type Config struct {
 	// and the pause before the next one.
 	Repeating func(err error, pause time.Duration)
 	// Redact hides values of args, results and checkpoints from all who read through the
-	// Operator, beside what the jobs of Jobs hide of their own runs (durable.Redacted).
+	// Operator, beside what jobs hide of their own runs (durable.Redacted): those of Jobs,
+	// and those that workers have declared.
 	// Default: nothing is hidden.
 	Redact *Redaction
 	// Changed is called after each change that an Actor has made, with the words of the
@@ -53,12 +56,12 @@ type Operator struct {
 
 // shared is what an Operator has in common with those that hide more.
 type shared struct {
-	store      store.Store
-	client     *durable.Client
-	config     Config
-	redactions redactions
-	hub        hub
-	bulks      bulks
+	store    store.Store
+	client   *durable.Client
+	config   Config
+	redacted atomic.Pointer[redactions] // nil: not read yet
+	hub      hub
+	bulks    bulks
 
 	counting counting
 	likes    likes
@@ -72,7 +75,7 @@ func New(db store.Store, config Config) *Operator {
 	if config.Disconnected != nil {
 		db = repeating{Store: db, disconnected: config.Disconnected, repeating: config.Repeating, pause: firstPause}
 	}
-	return &Operator{shared: &shared{store: db, client: durable.NewClient(db), config: config, redactions: redactionsOf(config)}}
+	return &Operator{shared: &shared{store: db, client: durable.NewClient(db), config: config}}
 }
 
 // Actor makes changes on behalf of one person or program. It reads as its

@@ -2,12 +2,15 @@ package operate
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -110,6 +113,12 @@ func (r *Redaction) restored(given, stored []byte) ([]byte, error) {
 	return nil, fmt.Errorf("%w: the args hold %s in place of values that are hidden: write the values", store.ErrInvalid, Mask)
 }
 
+// ShowsMask reports whether JSON that an Operator has read has a mask in it.
+func ShowsMask(text []byte) bool {
+	value, err := decoded(text)
+	return err == nil && holdsMask(value)
+}
+
 func holdsMask(value any) bool {
 	switch value := value.(type) {
 	case string:
@@ -134,28 +143,34 @@ func holdsMask(value any) bool {
 type redactions struct {
 	all *Redaction            // of jobs that say nothing
 	own map[string]*Redaction // of the others: with what all hide
+	at  time.Duration         // when the declarations were read, as elapsed time
 }
 
-// redactionsOf are the rules of a configuration. A job whose own rules cannot be read
-// shows nothing.
-func redactionsOf(config Config) redactions {
-	r := redactions{all: config.Redact, own: map[string]*Redaction{}}
-	for _, job := range config.Jobs {
-		if len(job.Code.Redacted) == 0 {
+// redactionsOf are the rules of a program, with what jobs say of their own runs. A job of
+// which one rule cannot be read shows nothing.
+func redactionsOf(all *Redaction, jobs []store.JobInfo) *redactions {
+	r := &redactions{all: all, own: map[string]*Redaction{}, at: lease.Elapsed()}
+	for i := range jobs {
+		if len(jobs[i].Code.Redacted) == 0 {
 			continue
 		}
-		own, err := NewRedaction(job.Code.Redacted...)
+		said, err := NewRedaction(jobs[i].Code.Redacted...)
 		if err != nil {
-			own = &Redaction{rules: [][]string{{}}} // the value as a whole
+			said = &Redaction{rules: [][]string{{}}} // the value as a whole
 		}
-		if config.Redact != nil {
-			own.rules = slices.Concat(own.rules, config.Redact.rules)
-		}
-		for _, name := range append([]string{job.Name}, job.Code.Aliases...) {
-			r.own[name] = own
+		for _, name := range jobs[i].Names() {
+			r.own[name] = &Redaction{rules: slices.Concat(said.rules, r.of(name).paths())}
 		}
 	}
 	return r
+}
+
+// paths are what is hidden; nil hides nothing.
+func (r *Redaction) paths() [][]string {
+	if r == nil {
+		return nil
+	}
+	return r.rules
 }
 
 // of is what is hidden of the runs of a job.
@@ -167,7 +182,31 @@ func (r *redactions) of(job string) *Redaction {
 }
 
 // any reports whether anything is hidden.
-func (r *redactions) any() bool { return len(r.own) > 0 || r.all != nil && len(r.all.rules) > 0 }
+func (r *redactions) any() bool { return len(r.own) > 0 || len(r.all.paths()) > 0 }
+
+// redactedFor is how long declarations are used before they are read again.
+const redactedFor = time.Second
+
+// redactions are what is hidden now: by the program, by the jobs that it has, and by what
+// workers have declared of theirs. Nothing is shown where that cannot be read.
+func (o *Operator) redactions(ctx context.Context) (*redactions, error) {
+	if known := o.redacted.Load(); known != nil && lease.Elapsed()-known.at < redactedFor {
+		return known, nil
+	}
+	declared, err := o.store.Jobs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	read := redactionsOf(o.config.Redact, slices.Concat(o.config.Jobs, declared))
+	o.redacted.Store(read)
+	return read, nil
+}
 
 // Redacted is JSON of a run of a job as the Operator shows it.
-func (o *Operator) Redacted(job string, text []byte) []byte { return o.redactions.of(job).Of(text) }
+func (o *Operator) Redacted(ctx context.Context, job string, text []byte) ([]byte, error) {
+	rules, err := o.redactions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return rules.of(job).Of(text), nil
+}

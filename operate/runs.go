@@ -35,9 +35,20 @@ const (
 
 // Run returns one run with its attempts, or ErrNotFound.
 func (o *Operator) Run(ctx context.Context, id store.RunID) (store.Record, error) {
+	record, err := o.inFull(ctx, id)
+	if err == nil {
+		err = o.show(ctx, &record)
+	}
+	if err != nil {
+		return store.Record{}, err
+	}
+	return record, nil
+}
+
+// inFull is a run with nothing hidden.
+func (o *Operator) inFull(ctx context.Context, id store.RunID) (store.Record, error) {
 	record, err := o.store.Run(ctx, id)
 	record.Tags, record.Attempts = whole(record.Tags), whole(record.Attempts)
-	o.show(&record)
 	return record, err
 }
 
@@ -64,6 +75,10 @@ func (o *Operator) list(ctx context.Context, filter store.Filter, most int, with
 	if err := o.MayFind(filter); err != nil {
 		return list, err
 	}
+	rules, err := o.redactions(ctx)
+	if err != nil {
+		return list, err
+	}
 	began, want := o.config.Now(), filter.Limit
 	for {
 		page, err := o.store.Runs(ctx, filter)
@@ -71,11 +86,11 @@ func (o *Operator) list(ctx context.Context, filter store.Filter, most int, with
 			return list, err
 		}
 		for _, run := range page.Runs {
-			if !o.found(&run, &filter) {
+			if !rules.found(&run, &filter) {
 				continue
 			}
 			run.Tags = whole(run.Tags)
-			o.show(&run)
+			o.showBy(rules, &run)
 			list.Runs = append(list.Runs, run)
 		}
 		if page.Next == (store.RunID{}) {
@@ -104,7 +119,7 @@ func (o *Operator) Counts(ctx context.Context) (RunCounts, error) {
 // CountMatching counts the runs that pass a filter, in the states that it asks
 // for. The cursor and the limit of the filter have no effect.
 func (o *Operator) CountMatching(ctx context.Context, filter store.Filter) (RunCounts, error) {
-	if err := o.mayCount(&filter); err != nil {
+	if err := o.mayCount(ctx, &filter); err != nil {
 		return RunCounts{}, err
 	}
 	if !filter.Narrow() {

@@ -68,8 +68,13 @@ func over(r store.ScheduleRecord, now time.Time) bool {
 // Schedules lists all schedules.
 func (o *Operator) Schedules(ctx context.Context) (ScheduleList, error) {
 	records, err := o.store.ListSchedules(ctx)
-	o.showSchedules(records)
-	return ScheduleList{Schedules: whole(records)}, err
+	if err == nil {
+		err = o.showSchedules(ctx, records)
+	}
+	if err != nil {
+		return ScheduleList{Schedules: []store.ScheduleRecord{}}, err
+	}
+	return ScheduleList{Schedules: whole(records)}, nil
 }
 
 // Schedule returns one schedule, or ErrNotFound.
@@ -78,10 +83,12 @@ func (o *Operator) Schedule(ctx context.Context, name string) (store.ScheduleRec
 	if err == nil && len(records) == 0 {
 		err = fmt.Errorf("schedule %s: %w", name, store.ErrNotFound)
 	}
+	if err == nil {
+		err = o.showSchedules(ctx, records)
+	}
 	if err != nil {
 		return store.ScheduleRecord{}, err
 	}
-	o.showSchedules(records)
 	return records[0], nil
 }
 
@@ -155,7 +162,11 @@ func (a *Actor) SaveSchedule(ctx context.Context, s store.Schedule) (*time.Time,
 // keptArgs are the args to store with a schedule: of one that was read with masks and saved
 // with them, those that it has.
 func (a *Actor) keptArgs(ctx context.Context, s *store.Schedule) ([]byte, error) {
-	rule := a.redactions.of(s.Job)
+	hidden, err := a.redactions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rule := hidden.of(s.Job)
 	if rule == nil || s.Generation == 0 {
 		return rule.restored(s.Args, nil)
 	}

@@ -19,7 +19,7 @@ type Facts struct {
 	Changes     []Change
 	BulkDeletes []Change
 
-	Declared *JobInfo     // as workers have declared its job; nil: none has
+	Declared *JobInfo     // as workers have declared its job, maybe under a later name; nil: none has
 	Workers  []WorkerInfo // as Monitor.Workers has them, at most FactsWorkers: those that reported last
 	Paused   *QueuePause  // its queue is paused; nil: it is not
 

@@ -15,15 +15,19 @@ type JobInfo struct {
 	OnCrash     CrashPolicy `json:"on_crash"`
 	Retention   Duration    `json:"retention"` // of its ended runs; zero: the worker's, negative: forever
 	Limits      []JobLimit  `json:"limits"`    // of its runs
-	// Code is what only programs with the job's code know. Stores do not keep it.
+	// Code is what the job's code says to programs that do not have it. Those that show
+	// runs obey it.
 	Code JobCode `json:"-"`
 }
 
 // JobCode is what the code of a job says to programs that show runs.
 type JobCode struct {
-	Aliases  []string // its earlier names
-	Redacted []string // the paths into args, results and checkpoints that no one is shown; see CheckRedacted
+	Aliases  []string `json:"aliases,omitempty"`  // its earlier names
+	Redacted []string `json:"redacted,omitempty"` // the paths into args, results and checkpoints that no one is shown; see CheckRedacted
 }
+
+// Names are those under which there may be runs of the job: its own, and its earlier ones.
+func (j *JobInfo) Names() []string { return append([]string{j.Name}, j.Code.Aliases...) }
 
 // CheckRedacted reports what is wrong with a path into args: members separated by dots,
 // where * is any member, and ** before the rest any depth.

@@ -28,6 +28,9 @@ type Controls interface {
 	// only named in the audit; it need not exist any more. A run whose id is
 	// already stored is left unchanged.
 	Rerun(ctx context.Context, of RunID, run NewRun, by string) (Receipt, error)
+	// Reveal records in the audit that an operator is shown what is hidden of a run. It
+	// answers ErrNotFound where there is no such run.
+	Reveal(ctx context.Context, run RunID, reason, by string) error
 	// SetQueue pauses or resumes a queue, which need not have been used yet.
 	// No claim that begins after SetQueue has returned takes a run of a paused
 	// queue. Runs that are executing continue.
@@ -234,7 +237,9 @@ func (o *RunCommand) Check() error {
 	refuse(o.Action.States() == nil, "action %q: want %s, %s, %s or %s",
 		storable.Clip(string(o.Action), 50), CancelRuns, RetryRuns, DeleteRuns, AcknowledgeRuns)
 	refuse(len(o.Runs) > MaxCommandRuns, "%d runs: want at most %d", len(o.Runs), MaxCommandRuns)
-	refuse(len(o.Reason) > maxReason || storable.Text(o.Reason, MaxErrorSize) != o.Reason, "reason %q: want at most %d bytes of text", storable.Clip(o.Reason, 100), maxReason)
+	if err := checkReason(o.Reason); err != nil {
+		faults = append(faults, err)
+	}
 	refuse(o.Bulk != nil && o.Bulk.ID == uuid.UUID{}, "a bulk change without an id")
 	if err := checkActor(o.By); err != nil {
 		faults = append(faults, err)
@@ -251,6 +256,9 @@ func (o *RunCommand) CancelReason() string {
 	return "cancelled by " + o.By
 }
 
+// RevealDetail is what the audit says of a run that is revealed; nil: nothing.
+func RevealDetail(reason string) []byte { return (&RunCommand{Reason: reason}).Detail() }
+
 // Detail is what the audit says of a command besides its action; nil: nothing.
 func (o *RunCommand) Detail() []byte {
 	detail := struct {
@@ -265,6 +273,15 @@ func (o *RunCommand) Detail() []byte {
 	}
 	text, _ := json.Marshal(detail) // text always can be
 	return text
+}
+
+// CheckReveal reports what is wrong with what the audit is to say of a run that is
+// revealed, wrapped in ErrInvalid. Stores call it before they change anything.
+func CheckReveal(reason, by string) error {
+	if err := errors.Join(checkReason(reason), checkActor(by)); err != nil {
+		return invalid("reveal", []error{err})
+	}
+	return nil
 }
 
 // CheckQueueChange reports what is wrong with a change of a queue, wrapped in
@@ -291,6 +308,14 @@ func CheckRerun(run NewRun, by string) error {
 	}
 	if err := checkActor(by); err != nil {
 		return invalid("rerun", []error{err})
+	}
+	return nil
+}
+
+// checkReason reports what is wrong with why something is done.
+func checkReason(reason string) error {
+	if len(reason) > maxReason || storable.Text(reason, MaxErrorSize) != reason {
+		return fmt.Errorf("reason %q: want at most %d bytes of text", storable.Clip(reason, 100), maxReason)
 	}
 	return nil
 }

@@ -1,7 +1,9 @@
 -- name: DeclareJobs :exec
 -- Index: jobs_pkey. Locks: the rows, in the order given (by name).
 -- Idempotent: a repeat writes the same rows.
-INSERT INTO durable.jobs (name, queue, priority, max_attempts, timeout, on_crash, retention, limits)
+INSERT INTO durable.jobs (
+    name, queue, priority, max_attempts, timeout, on_crash, retention, limits, code
+)
 SELECT
     declared.name,
     declared.queue,
@@ -10,7 +12,8 @@ SELECT
     declared.timeout,
     declared.on_crash,
     declared.retention,
-    declared.limits::json
+    declared.limits::json,
+    declared.code::json
 FROM (
     SELECT
         unnest(@names::text[]) AS name,
@@ -20,7 +23,8 @@ FROM (
         unnest(@timeouts::bigint[]) AS timeout,
         unnest(@on_crashes::smallint[]) AS on_crash,
         unnest(@retentions::bigint[]) AS retention,
-        unnest(@limits::text[]) AS limits
+        unnest(@limits::text[]) AS limits,
+        unnest(@codes::text[]) AS code
 ) declared
 ON CONFLICT (name) DO UPDATE
 SET queue = excluded.queue,
@@ -30,6 +34,7 @@ SET queue = excluded.queue,
     on_crash = excluded.on_crash,
     retention = excluded.retention,
     limits = excluded.limits,
+    code = excluded.code,
     declared_at = now();
 
 -- name: LockSchedules :many
@@ -294,6 +299,7 @@ WHERE skips.id = old.id;
 -- Index: jobs_pkey in order; a small table. Locks: none.
 SELECT
     name, queue, priority, max_attempts, timeout, on_crash, retention,
-    coalesce(limits::text, '')::text AS limits
+    coalesce(limits::text, '')::text AS limits,
+    coalesce(code::text, '')::text AS code
 FROM durable.jobs
 ORDER BY name;

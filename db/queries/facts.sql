@@ -33,18 +33,6 @@ LEFT JOIN durable.workers ON workers.id = leases.worker
 WHERE runs.id = @id
   AND runs.state = 1;
 
--- name: JobOfRun :many
--- The job of a run as workers have declared it.
--- Index: runs_pkey, lanes_pkey, jobs_pkey. Locks: none.
-SELECT
-    jobs.name, jobs.queue, jobs.priority, jobs.max_attempts, jobs.timeout, jobs.on_crash,
-    jobs.retention,
-    coalesce(jobs.limits::text, '')::text AS limits
-FROM durable.runs
-JOIN durable.lanes ON lanes.id = abs(runs.lane)
-JOIN durable.jobs ON jobs.name = lanes.job
-WHERE runs.id = @id;
-
 -- name: PauseOfRun :many
 -- Who has paused the queue of a run, if it is paused.
 -- Index: runs_pkey, lanes_pkey, queues_pkey, audit_subject backwards. Locks: none.

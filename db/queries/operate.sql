@@ -549,6 +549,14 @@ ORDER BY cancels.claim_id, cancels.run_id;
 INSERT INTO durable.audit (actor, kind, subject, action, detail)
 VALUES (@actor, @kind, @subject, @action, nullif(@detail::text, '')::json);
 
+-- name: AuditReveal :many
+-- Of a run that exists. Index: runs_pkey. Locks: only what it inserts.
+INSERT INTO durable.audit (actor, kind, subject, action, detail)
+SELECT @actor::text, @kind::text, runs.id::text, @action::text, nullif(@detail::text, '')::json
+FROM durable.runs
+WHERE runs.id = @id::uuid
+RETURNING audit.id;
+
 -- name: AuditBulk :exec
 -- Adds to the row of a bulk change, or creates it. In the transaction of the change.
 -- Index: audit_subject. Locks: the row, which only steps of the same bulk change lock; of

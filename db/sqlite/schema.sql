@@ -183,7 +183,9 @@ CREATE TABLE jobs (
     on_crash     INTEGER NOT NULL,
     declared_at  INTEGER NOT NULL,
     retention    INTEGER NOT NULL DEFAULT 0, -- of its ended runs; 0: the worker's
-    limits       TEXT                        -- JSON: those of its runs; null: none
+    limits       TEXT,                       -- JSON: those of its runs; null: none
+    -- JSON: its earlier names, and what is hidden of its runs; null: it has said nothing
+    code         TEXT
 ) WITHOUT ROWID;
 
 -- The schedules that workers have declared, and operators' own.

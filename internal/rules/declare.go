@@ -67,3 +67,37 @@ func at(text []byte, path []string) []byte {
 	}
 	return text
 }
+
+// JobCodeText is what a job's code says, as stores keep it; nil: nothing.
+func JobCodeText(code *store.JobCode) *string {
+	if len(code.Aliases)+len(code.Redacted) == 0 {
+		return nil
+	}
+	text, _ := json.Marshal(code) // texts always can be
+	return TextOrNil(string(text))
+}
+
+// JobCodeOf reads it. Of what cannot be read, which only a change by hand can leave,
+// everything is hidden.
+func JobCodeOf(text string) (code store.JobCode) {
+	if text != "" && json.Unmarshal([]byte(text), &code) != nil {
+		return store.JobCode{Redacted: []string{""}}
+	}
+	return code
+}
+
+// JobOf is the declared job of runs of a name, which may be an earlier one of the job's;
+// nil: there is none.
+func JobOf(jobs []store.JobInfo, name string) *store.JobInfo {
+	for _, named := range []func(*store.JobInfo) bool{
+		func(j *store.JobInfo) bool { return j.Name == name },
+		func(j *store.JobInfo) bool { return slices.Contains(j.Code.Aliases, name) },
+	} {
+		for i := range jobs {
+			if named(&jobs[i]) {
+				return &jobs[i]
+			}
+		}
+	}
+	return nil
+}

@@ -32,6 +32,7 @@ const (
 	Created       = "created"                       // a schedule, by an operator
 	Edited        = "edited"                        // likewise
 	Reruns        = "rerun"                         // a run was made after another one
+	Reveals       = "reveal"                        // what is hidden of a run was shown
 	OrphanPaused  = "paused, no worker declares it" // by Orphan
 	OrphanResumed = "resumed, it is declared again" // by Orphan
 )

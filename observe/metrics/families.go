@@ -127,6 +127,17 @@ func (t *text) pools(pools []store.Pool) {
 	}
 }
 
+func (t *text) lockProbe(p *LockProbe) {
+	healthy := int64(0)
+	if p.Healthy {
+		healthy = 1
+	}
+	t.family(gauge, "durable_lock_store_healthy", "Whether the last probe took a lock of its own and gave it back.")
+	t.number(healthy)
+	t.family(gauge, "durable_lock_probe_seconds", "How long the last probe of the store of the locks took.")
+	t.seconds(p.Took)
+}
+
 func (t *text) locks(totals *observe.Totals) {
 	if len(totals.Locks) == 0 && totals.Degraded == 0 {
 		return

@@ -20,6 +20,8 @@ type Snapshot struct {
 	Database *Database
 	// Pools are the store's pools of connections.
 	Pools []store.Pool
+	// Locks is what a probe of the store of the locks found; nil: it is not probed.
+	Locks *LockProbe
 	// Events are the figures of a stream of events; nil: there is none.
 	Events *Events
 }
@@ -29,6 +31,12 @@ type Events struct {
 	Sent, Dropped int64
 	Failed        int64 // tries to send
 	Waiting       int
+}
+
+// LockProbe is what a probe found: see lock.Locker.Probe.
+type LockProbe struct {
+	Healthy bool // a lock was taken and given back
+	Took    time.Duration
 }
 
 // Worker is the state of a worker.
@@ -78,6 +86,9 @@ func Text(s Snapshot, format Format) []byte {
 	}
 	t.pools(s.Pools)
 	t.locks(&s.Totals)
+	if s.Locks != nil {
+		t.lockProbe(s.Locks)
+	}
 	if s.Events != nil {
 		t.events(s.Events)
 	}

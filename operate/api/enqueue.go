@@ -277,12 +277,17 @@ func idempotent(key string, wanted []newRun, several bool) error {
 // sameAs refuses a repeat that asks for something else than the first request.
 func (c *call) sameAs(id store.RunID, run *store.NewRun) error {
 	stored, err := c.op.Run(c.r.Context(), id)
-	switch {
-	case errors.Is(err, store.ErrNotFound): // it has ended and is gone
+	if errors.Is(err, store.ErrNotFound) { // it has ended and is gone
 		return nil
+	}
+	if err != nil {
+		return err
+	}
+	given, err := c.op.Redacted(c.r.Context(), run.Job, run.Args)
+	switch {
 	case err != nil:
 		return err
-	case stored.Job == run.Job && sameJSON(stored.Args, c.op.Redacted(run.Job, run.Args)):
+	case stored.Job == run.Job && sameJSON(stored.Args, given):
 		return nil
 	default:
 		return with(http.StatusUnprocessableEntity, fmt.Errorf("%w: run %s was enqueued under this key or id with another job or other args", store.ErrConflict, id))

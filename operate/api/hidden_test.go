@@ -140,3 +140,37 @@ func TestHintsHaveNoArgs(t *testing.T) {
 	}
 	t.Fatal("the stream has ended", lines.Err())
 }
+
+// TestWhatARuleHidesCanBeRevealed: to an operator, of one run, once the audit says so. The
+// rule is of a job whose code the API does not have.
+func TestWhatARuleHidesCanBeRevealed(t *testing.T) {
+	onEach(t, func(t *testing.T, b *bench) {
+		b.declare(durable.NewJob[map[string]any]("charge", durable.Redacted("card.number"), durable.Alias("pay")).Info())
+		for _, job := range []string{"charge", "pay"} {
+			run := durable.NewJob[map[string]any](job).New(map[string]any{"card": map[string]string{"number": "canary"}})
+			_, err := b.store.Enqueue(t.Context(), run)
+			require.NoError(t, err)
+			id := run.ID.String()
+			b.want(200, "POST", "/runs/"+id+"/cancel", "")
+			for path, text := range b.readAll(id) {
+				require.NotContains(t, text, "canary", path)
+			}
+			viewer := b.as(viewerToken)
+			require.Equal(t, "forbidden", viewer.want(403, "POST", "/runs/"+id+"/reveal", `{}`)["code"])
+			require.Equal(t, "unauthorized", b.as("").want(401, "POST", "/runs/"+id+"/reveal", `{}`)["code"])
+			require.Empty(t, b.want(200, "GET", "/audit?action=reveal&subject="+id, "")["changes"])
+
+			shown := b.want(200, "POST", "/runs/"+id+"/reveal", `{"reason":"ticket 4711"}`)
+			require.Equal(t, map[string]any{"card": map[string]any{"number": "canary"}}, shown["args"])
+			changes := b.want(200, "GET", "/audit?action=reveal&subject="+id, "")["changes"].([]any)
+			require.Len(t, changes, 1)
+			row := changes[0].(map[string]any)
+			require.Equal(t, []any{"operator@192.0.2.1 (token)", "run", "reveal"}, []any{row["actor"], row["kind"], row["action"]})
+			require.Equal(t, map[string]any{"reason": "ticket 4711"}, row["detail"])
+			require.NotContains(t, b.send("GET", "/runs/"+id, "").Body.String(), "canary", "for that one look")
+			b.want(400, "POST", "/runs/"+id+"/reveal", `{"why":"x"}`)
+			b.want(400, "POST", "/runs/"+id+"/reveal", `{"reason":"`+strings.Repeat("x", 1001)+`"}`)
+		}
+		b.want(404, "POST", "/runs/0190c5a0-7d6c-7b0e-9f6e-3a1f4b2c5d6e/reveal", "")
+	})
+}

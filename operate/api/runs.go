@@ -19,6 +19,7 @@ func runRoutes() []route {
 		{"POST /runs/{id}/retry", nil, retryRun},
 		{"POST /runs/{id}/acknowledge", nil, acknowledgeRun},
 		{"POST /runs/{id}/rerun", nil, rerunRun},
+		{"POST /runs/{id}/reveal", nil, revealRun},
 		{"GET /runs/{id}/explain", nil, explainRun},
 		{"GET /counts", wire.FilterParams(), countRuns},
 	}
@@ -106,6 +107,19 @@ func rerunRun(c *call) (answer, error) {
 	}
 	made, err := c.op.Rerun(c.r.Context(), id, given.Args)
 	return answer{status: http.StatusCreated, body: made}, err
+}
+
+func revealRun(c *call) (answer, error) {
+	id, err := c.run()
+	if err != nil {
+		return answer{}, err
+	}
+	var given reasoned
+	if err := c.body(&given); err != nil {
+		return answer{}, err
+	}
+	record, err := c.op.Reveal(c.r.Context(), id, given.Reason)
+	return ok(record), err
 }
 
 // explainRun answers also for a run that is not there.

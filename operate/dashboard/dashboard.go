@@ -93,6 +93,8 @@ func (d *dashboard) makers() map[string]makes {
 		"GET /runs/{id}":          d.run,
 		"GET /runs/{id}/rerun":    d.askRerun,
 		"POST /runs/{id}/rerun":   d.rerun,
+		"GET /runs/{id}/reveal":   d.askReveal,
+		"POST /runs/{id}/reveal":  d.reveal,
 		"GET /bulk":               d.bulks,
 		"GET /bulk/{n}":           d.bulk,
 		"POST /bulk/{n}":          d.stopBulk,

@@ -61,3 +61,39 @@ func TestViewersOfPagesSeeWhatTheyMay(t *testing.T) {
 	lacks(t, pages["runs"], `name="error"`, `name="args"`)
 	require.Equal(t, 403, strict.do("GET", "runs?error=textcanary", nil).status)
 }
+
+// TestARevealIsAskedForAndAudited: the page of a run offers it to operators where a rule
+// hides something.
+func TestARevealIsAskedForAndAudited(t *testing.T) {
+	onEngines(t, func(t *testing.T, db engine) {
+		rule, err := operate.NewRedaction("text")
+		require.NoError(t, err)
+		op := operate.New(db, operate.Config{Redact: rule})
+		t.Cleanup(op.Close)
+		run := durable.NewJob[note]("mail").New(note{"argscanary"})
+		_, err = op.Enqueue(t.Context(), run)
+		require.NoError(t, err)
+		plain := durable.NewJob[map[string]int]("plain").New(map[string]int{"n": 1})
+		_, err = op.Enqueue(t.Context(), plain)
+		require.NoError(t, err)
+		s := newSiteOf(t, db, op)
+		path := "runs/" + run.ID.String()
+		page := s.get(path)
+		has(t, page, "Reveal…", "•••")
+		lacks(t, page, "argscanary")
+		lacks(t, s.get("runs/"+plain.ID.String()), "Reveal…")
+		asked := s.get(path + "/reveal")
+		has(t, asked, "Reveal what is hidden of this run of mail?", "Reason, for the audit")
+		lacks(t, asked, "argscanary")
+		a := s.do("POST", path+"/reveal", form("reason", "ticket 4711"))
+		require.Equal(t, 200, a.status)
+		has(t, a.body, "argscanary")
+		s.audited("run", run.ID.String(), "reveal")
+		has(t, s.get(path), "ticket 4711")
+		lacks(t, s.get(path), "argscanary")
+
+		s.role = access.Viewer
+		lacks(t, s.get(path), "Reveal…")
+		require.Equal(t, 403, s.do("POST", path+"/reveal", form("reason", "curious")).status)
+	})
+}

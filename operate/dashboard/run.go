@@ -2,8 +2,10 @@ package dashboard
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/durable-worker/durable-worker/operate"
@@ -17,12 +19,21 @@ type runPage struct {
 	Phase   phase
 	Why     operate.Explanation
 	Events  []event
-	Seen    struct{ Args, Result, Checkpoint jsonView }
+	Seen    seen
+	Masked  bool // a rule hides something that this person may have revealed
 	Changes []store.Change
 	Can     map[string]bool
 	Copies  []copied // for operators: they have the args
 	Alike   []alike
 	Kept    *stamp // until when it is kept; nil: it is not known, or forever
+}
+
+// seen is the JSON of a run.
+type seen struct{ Args, Result, Checkpoint jsonView }
+
+func seenOf(r *store.Record) seen {
+	sizes := sizesOf(r.Hidden)
+	return seen{jsonOf(r.Args, sizes.Args), jsonOf(r.Result, sizes.Result), jsonOf(r.Checkpoint, sizes.Checkpoint)}
 }
 
 // event is one line of a run's life.
@@ -56,9 +67,9 @@ func (d *dashboard) run(ctx context.Context, r *request) (view, error) {
 		return view{}, err
 	}
 	shown := runPage{Record: record, Phase: phaseOf(record, r.now), Events: eventsOf(&record, r.now)}
-	sizes := sizesOf(record.Hidden)
-	shown.Seen.Args, shown.Seen.Result = jsonOf(record.Args, sizes.Args), jsonOf(record.Result, sizes.Result)
-	shown.Seen.Checkpoint = jsonOf(record.Checkpoint, sizes.Checkpoint)
+	shown.Seen = seenOf(&record)
+	shown.Masked = r.who.Operator && slices.ContainsFunc([]json.RawMessage{record.Args, record.Result, record.Checkpoint},
+		func(text json.RawMessage) bool { return operate.ShowsMask(text) })
 	shown.Can = map[string]bool{
 		"cancel": !record.State.Terminal(), "retry": record.State == store.Dead || record.State == store.Cancelled,
 		"acknowledge": record.State == store.Dead,
@@ -82,6 +93,40 @@ func (d *dashboard) run(ctx context.Context, r *request) (view, error) {
 	}
 	shown.Changes = changes.Changes
 	return view{page: "run", title: record.Job, section: "runs", data: shown}, nil
+}
+
+// askReveal asks before it is shown what a rule hides of a run.
+func (d *dashboard) askReveal(ctx context.Context, r *request) (view, error) {
+	record, err := d.recordOf(ctx, r)
+	if err != nil {
+		return view{}, err
+	}
+	path := "runs/" + record.ID.String()
+	return r.ask("runs", question{To: path + "/reveal", Title: "Reveal what is hidden of this run of " + record.Job + "?", Verb: "Reveal", Keep: "Keep it hidden",
+		Back: path, Reason: true, Says: "You see its args, its result and its checkpoint as they are stored. The audit says that you have."}), nil
+}
+
+// revealed is the page of a run with nothing hidden. It is not kept live.
+type revealed struct {
+	ID   store.RunID
+	Job  string
+	Seen seen
+}
+
+func (d *dashboard) reveal(ctx context.Context, r *request) (view, error) {
+	asked, err := d.askReveal(ctx, r)
+	if err != nil {
+		return view{}, err
+	}
+	id, err := store.ParseRunID(r.PathValue("id"))
+	if err != nil {
+		return view{}, err
+	}
+	record, err := r.do.Reveal(ctx, id, r.form.Get("reason"))
+	if err != nil {
+		return asked.again(err)
+	}
+	return view{page: "revealed", title: record.Job, section: "runs", data: revealed{record.ID, record.Job, seenOf(&record)}}, nil
 }
 
 // absent is the page of a run that is not there: it says why, as far as that is known.

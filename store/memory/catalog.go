@@ -41,7 +41,7 @@ func (s *Store) Declare(ctx context.Context, declaration store.Declaration) erro
 	partly := s.declareLimits(declaration.Limits, known.startedAt, now)
 	for _, job := range declaration.Jobs {
 		job.Limits = slices.Clone(job.Limits)
-		job.Code = store.JobCode{}
+		job.Code = store.JobCode{Aliases: slices.Clone(job.Code.Aliases), Redacted: slices.Clone(job.Code.Redacted)}
 		s.jobs[job.Name] = job
 	}
 	for _, declared := range declaration.Schedules {
@@ -138,6 +138,11 @@ func (s *Store) Jobs(ctx context.Context) ([]store.JobInfo, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.listJobs(), nil
+}
+
+// listJobs is Jobs. The caller holds mu.
+func (s *Store) listJobs() []store.JobInfo {
 	byName := func(a, b store.JobInfo) int { return cmp.Compare(a.Name, b.Name) }
-	return slices.SortedFunc(maps.Values(s.jobs), byName), nil
+	return slices.SortedFunc(maps.Values(s.jobs), byName)
 }

@@ -31,9 +31,7 @@ func (s *Store) Facts(ctx context.Context, id store.RunID) (store.Facts, error) 
 	record.Attempts = r.history()
 	record.Attempts = record.Attempts[max(len(record.Attempts)-1, 0):]
 	facts.Run = &record
-	if job, declared := s.jobs[record.Job]; declared {
-		facts.Declared = &job
-	}
+	facts.Declared = rules.JobOf(s.listJobs(), record.Job)
 	if s.queues[record.Queue] {
 		facts.Paused = rules.PauseOf(s.changesOf(store.ChangeFilter{Kind: rules.KindQueue, Subject: record.Queue}, 1))
 	}

@@ -141,6 +141,23 @@ func (s *Store) Rerun(ctx context.Context, of store.RunID, run store.NewRun, by 
 	return receipt, nil
 }
 
+// Reveal records that an operator is shown what is hidden of a run.
+func (s *Store) Reveal(ctx context.Context, run store.RunID, reason, by string) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("reveal: %w", err)
+	}
+	if err := store.CheckReveal(reason, by); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.runs[run] == nil {
+		return fmt.Errorf("reveal: %w", store.ErrNotFound)
+	}
+	s.note(change{at: s.now(), kind: rules.KindRun, subject: run.String(), what: rules.Reveals, by: by, detail: store.RevealDetail(reason)})
+	return nil
+}
+
 // CancelRequests returns the running runs of the claims that are to be cancelled.
 func (s *Store) CancelRequests(ctx context.Context, claims []lease.ClaimID) ([]store.CancelRequest, error) {
 	if err := ctx.Err(); err != nil {

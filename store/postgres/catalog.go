@@ -145,16 +145,16 @@ func addJobs(b *batch, jobs []store.JobInfo) {
 	jobs = slices.Clone(jobs)
 	slices.SortFunc(jobs, func(a, b store.JobInfo) int { return cmp.Compare(a.Name, b.Name) })
 	var p queries.DeclareJobsParams
-	var limits []*string
+	var limits, codes []*string
 	for _, job := range jobs {
 		p.Names, p.Queues = append(p.Names, job.Name), append(p.Queues, job.Queue)
 		p.Priorities = append(p.Priorities, int16(job.Priority))      //nolint:gosec // checked
 		p.MaxAttempts = append(p.MaxAttempts, int32(job.MaxAttempts)) //nolint:gosec // checked
 		p.Timeouts = append(p.Timeouts, int64(job.Timeout)/1000)
 		p.OnCrashes, p.Retentions = append(p.OnCrashes, int16(job.OnCrash)), append(p.Retentions, micro(time.Duration(job.Retention)))
-		limits = append(limits, jobLimitText(job.Limits))
+		limits, codes = append(limits, jobLimitText(job.Limits)), append(codes, rules.JobCodeText(&job.Code))
 	}
-	b.add(queries.DeclareJobs, p.Names, p.Queues, p.Priorities, p.MaxAttempts, p.Timeouts, p.OnCrashes, p.Retentions, limits)
+	b.add(queries.DeclareJobs, p.Names, p.Queues, p.Priorities, p.MaxAttempts, p.Timeouts, p.OnCrashes, p.Retentions, limits, codes)
 }
 
 func addSchedules(b *batch, worker store.WorkerID, schedules []store.Schedule) {
@@ -200,16 +200,21 @@ func (s *Store) Jobs(ctx context.Context) ([]store.JobInfo, error) {
 	if err != nil {
 		return nil, s.fail("jobs", err)
 	}
+	return toJobs(rows), nil
+}
+
+func toJobs(rows []queries.JobsRow) []store.JobInfo {
 	jobs := make([]store.JobInfo, len(rows))
 	for i := range rows {
 		jobs[i] = toJob(&rows[i])
 	}
-	return jobs, nil
+	return jobs
 }
 
 func toJob(row *queries.JobsRow) store.JobInfo {
 	return store.JobInfo{
 		Name: row.Name, Queue: row.Queue, Priority: int(row.Priority), MaxAttempts: int(row.MaxAttempts),
 		Timeout: store.Duration(fromMicro(row.Timeout)), OnCrash: crashPolicy(row.OnCrash), Retention: store.Duration(fromMicro(row.Retention)), Limits: jobLimits(row.Limits),
+		Code: rules.JobCodeOf(row.Code),
 	}
 }

@@ -27,7 +27,7 @@ type factRows struct {
 	progress map[store.RunID]*store.Progress
 	changes  []queries.ChangesRow
 	bulk     []queries.BulkDeletesRow
-	jobs     []queries.JobOfRunRow
+	jobs     []queries.JobsRow
 	workers  []queries.WorkersRow
 	pauses   []queries.PauseOfRunRow
 	lanes    []queries.LanesBeforeRow
@@ -67,7 +67,7 @@ func (r *factRows) ask(b *batch, id store.RunID) {
 	b.add(queries.ProgressOf, uuidArray{id}).Query(scanProgress(r.progress))
 	b.add(queries.ChangesOf, int64(1<<62), int64(0), rules.KindRun, id.String(), "", "", time.Unix(0, 0), int32(store.FactsChanges)).Query(collect(&r.changes))
 	b.add(queries.BulkDeletes, int32(changesExamined), rules.MadeAt(id), id, int32(rules.BulkDeletesShown)).Query(collect(&r.bulk))
-	b.add(queries.JobOfRun, id).Query(collect(&r.jobs))
+	b.add(queries.Jobs).Query(collect(&r.jobs))
 	b.add(queries.Workers, micro(store.ListedFor), int32(store.FactsWorkers)).Query(collect(&r.workers))
 	b.add(queries.PauseOfRun, id).Query(collect(&r.pauses))
 	b.add(queries.LanesBefore, int32(store.FactsAhead), int32(aheadOfOthers), micro(rules.Lately), id, int32(store.FactsLanes+1)).Query(collect(&r.lanes))
@@ -92,10 +92,7 @@ func (r *factRows) facts(id store.RunID) (store.Facts, error) {
 	record := r.records[0]
 	record.Attempts, record.Progress = r.attempts, r.progress[id]
 	facts.Run = &record
-	for _, row := range r.jobs {
-		job := toJob((*queries.JobsRow)(&row))
-		facts.Declared = &job
-	}
+	facts.Declared = rules.JobOf(toJobs(r.jobs), record.Job)
 	for _, row := range r.pauses {
 		if facts.Paused = (&store.QueuePause{By: row.Actor}); row.Actor != "" {
 			facts.Paused.Since = timesUTC(&row.At)

@@ -120,6 +120,30 @@ func (s *Store) Rerun(ctx context.Context, of store.RunID, run store.NewRun, by 
 	return stored[0], nil
 }
 
+// Reveal records that an operator is shown what is hidden of a run.
+func (s *Store) Reveal(ctx context.Context, run store.RunID, reason, by string) error {
+	if err := store.CheckReveal(reason, by); err != nil {
+		return err
+	}
+	if err := s.usable(ctx); err != nil {
+		return s.fail("reveal", err)
+	}
+	var noted []int64
+	err := s.repeat(ctx, func() (err error) {
+		noted, err = s.queries(s.general).AuditReveal(ctx, queries.AuditRevealParams{
+			Actor: by, Kind: rules.KindRun, Action: rules.Reveals, Detail: string(store.RevealDetail(reason)), ID: run,
+		})
+		return err
+	})
+	if err == nil && len(noted) == 0 {
+		err = store.ErrNotFound
+	}
+	if err != nil {
+		return s.fail("reveal", err)
+	}
+	return nil
+}
+
 // CancelRequests returns the running runs of the claims that are to be cancelled.
 func (s *Store) CancelRequests(ctx context.Context, claims []lease.ClaimID) ([]store.CancelRequest, error) {
 	if err := s.usable(ctx); err != nil {

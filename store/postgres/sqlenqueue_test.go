@@ -298,3 +298,71 @@ func requireSaid(t *testing.T, o opened, role postgres.Role, said bool) {
 	require.NoError(t, err)
 	require.Equal(t, said, slices.ContainsFunc(findings, func(one store.Finding) bool { return one.Name == "functions" }), role)
 }
+
+// edges are inputs at the bounds of what may be stored, and just beyond them, and each
+// character that a terminal may obey, in each text that has a rule.
+func edges() (all []same) {
+	add := func(name string, sql plainly, run func(*store.NewRun)) { all = append(all, same{name: name, sql: sql, run: run}) }
+	text := func(name, text string) {
+		if text != "" { // for a Client that is no key; in SQL null is, and a key that was forgotten is refused
+			add("key of "+name, plainly{"key": text}, func(r *store.NewRun) { r.Key.Text = text })
+		}
+		add("tag of "+name, plainly{"tags": []string{text}}, func(r *store.NewRun) { r.Tags = []string{text} })
+		add("trace of "+name, plainly{"trace": text}, func(r *store.NewRun) { r.Trace = text })
+		add("queue of "+name, plainly{"queue": text}, func(r *store.NewRun) { r.Queue = text })
+		for what, m := range map[string]store.Metadata{"name": {text: "v"}, "value": {"n": text}} {
+			written, _ := json.Marshal(m)
+			add("metadata "+what+" of "+name, plainly{"metadata": string(written)}, func(r *store.NewRun) { r.Metadata = m })
+		}
+	}
+	for c := rune(1); c <= 0xa1; c++ {
+		text(fmt.Sprintf("%U", c), "a"+string(c)+"b")
+	}
+	for _, c := range []rune{0xad, 0x200b, 0x202e, 0x2028, 0xfeff, 0xfffd, 0x1f600, 0x10ffff} {
+		text(fmt.Sprintf("%U", c), string(c))
+	}
+	for _, n := range []int{0, 1, 127, 128, 129, 255, 256, 512, 513, 4095, 4096, 4097} {
+		text(fmt.Sprintf("%d bytes", n), strings.Repeat("x", n))
+		text(fmt.Sprintf("%d letters of two bytes", n/2), strings.Repeat("ü", n/2))
+	}
+	for given, d := range map[string]time.Duration{"0": 0, "1 microsecond": time.Microsecond, "999 microseconds": 999 * time.Microsecond, "1 millisecond": time.Millisecond,
+		"36500 days": store.MaxDelay, "36500 days 1 microsecond": store.MaxDelay + time.Microsecond, "-1 microsecond": -time.Microsecond} {
+		add("timeout "+given, plainly{"timeout": given}, func(r *store.NewRun) { r.Timeout = d })
+		add("after "+given, plainly{"after": given}, func(r *store.NewRun) { r.After = d })
+		add("held for "+given, plainly{"key": "held " + given, "held_for": given}, func(r *store.NewRun) { r.Key = store.Key{Text: "held " + given, HeldFor: d} })
+	}
+	for _, at := range []time.Time{time.Unix(0, 0), time.Unix(-1, 0), time.Date(9999, 12, 31, 23, 59, 59, 999999000, time.UTC), time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)} {
+		add("due "+at.String(), plainly{"due_at": at}, func(r *store.NewRun) { r.At = at })
+		add("expires "+at.String(), plainly{"expires_at": at}, func(r *store.NewRun) { r.ExpiresAt = at })
+	}
+	for _, n := range []int{-1 << 31, -5, -4, 4, 5, 1<<31 - 1} {
+		add(fmt.Sprintf("priority %d", n), plainly{"priority": n}, func(r *store.NewRun) { r.Priority = n })
+		add(fmt.Sprintf("attempts %d", n), plainly{"max_attempts": n}, func(r *store.NewRun) { r.MaxAttempts = n })
+	}
+	for _, args := range []string{`{"a":1,"a":2}`, ` 1 `, "1e400", "-0", `""`, `"\/"`, `"\u00e9"`, "\"\u2028\"", `"\ud83d\ude00"`, `"\ude00\ud83d"`, `{"":{"":[]}}`, "[1,]", "01", "+1", ".5", "NaN", "nul", "'a'", `"\x41"`, "\"\t\"", ""} {
+		add("args "+args, plainly{"args": args}, func(r *store.NewRun) { r.Args = []byte(args) })
+	}
+	return all
+}
+
+// What a Client refuses the SQL function refuses, and nothing else.
+func TestSQLEnqueue_RefusesWhatAClientRefuses(t *testing.T) {
+	t.Parallel()
+	o := openStore(t, "")
+	declaredAs(t, o, mailJob)
+	conn := connect(t, o.url)
+	refused := 0
+	for _, c := range edges() {
+		run := durable.RunOf(mailJob, []byte("{}"))
+		c.run(&run)
+		wanted := store.CheckRuns([]store.NewRun{run})
+		_, err := enqueueIn(t.Context(), conn, o.schema, "mail", c.sql)
+		if (wanted == nil) != (err == nil) {
+			t.Errorf("%s: a Client answers %v, and the function %v", c.name, wanted, err)
+		}
+		if wanted != nil {
+			refused++
+		}
+	}
+	require.Greater(t, refused, 300)
+}

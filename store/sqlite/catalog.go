@@ -74,6 +74,7 @@ func (c *change) declareJob(ctx context.Context, job *store.JobInfo) error {
 		Name: job.Name, Queue: job.Queue, Priority: int64(job.Priority), MaxAttempts: int64(job.MaxAttempts),
 		Timeout: time.Duration(job.Timeout).Microseconds(), OnCrash: int64(job.OnCrash),
 		Retention: time.Duration(job.Retention).Microseconds(), DeclaredAt: c.now, Limits: limits,
+		Code: rules.JobCodeText(&job.Code),
 	})
 }
 
@@ -219,14 +220,22 @@ func (s *Store) Jobs(ctx context.Context) ([]store.JobInfo, error) {
 	if err != nil {
 		return nil, fmt.Errorf("jobs: %w", s.explain(err))
 	}
-	rows, err := reader.ListJobs(ctx)
+	jobs, err := readJobs(ctx, reader.Queries)
 	if err != nil {
 		return nil, fmt.Errorf("jobs: %w", s.explain(err))
+	}
+	return jobs, nil
+}
+
+func readJobs(ctx context.Context, q *queries.Queries) ([]store.JobInfo, error) {
+	rows, err := q.ListJobs(ctx)
+	if err != nil {
+		return nil, err
 	}
 	jobs := make([]store.JobInfo, len(rows))
 	for i := range rows {
 		if jobs[i], err = jobOf(&rows[i]); err != nil {
-			return nil, fmt.Errorf("jobs: %s: %w", rows[i].Name, err)
+			return nil, fmt.Errorf("%s: %w", rows[i].Name, err)
 		}
 	}
 	return jobs, nil
@@ -237,6 +246,9 @@ func jobOf(row *queries.ListJobsRow) (job store.JobInfo, err error) {
 		Name: row.Name, Queue: row.Queue, Priority: int(row.Priority), MaxAttempts: int(row.MaxAttempts),
 		Timeout: store.Duration(duration(row.Timeout)), OnCrash: store.CrashPolicy(row.OnCrash),
 		Retention: store.Duration(duration(row.Retention)),
+	}
+	if row.Code != nil {
+		job.Code = rules.JobCodeOf(*row.Code)
 	}
 	job.Limits, err = jobLimitsOf(row.Limits)
 	return job, err

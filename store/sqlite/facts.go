@@ -95,15 +95,8 @@ func (g *gathering) changes(ctx context.Context, filter store.ChangeFilter, most
 }
 
 func (g *gathering) declared(ctx context.Context, name string) error {
-	row, err := g.FindJob(ctx, queries.FindJobParams{Name: name})
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	job, err := jobOf((*queries.ListJobsRow)(&row))
-	g.facts.Declared = &job
+	jobs, err := readJobs(ctx, g.Queries)
+	g.facts.Declared = rules.JobOf(jobs, name)
 	return err
 }
 

@@ -235,6 +235,26 @@ func (s *Store) Rerun(ctx context.Context, of store.RunID, run store.NewRun, by 
 	return stored.receipts[0], nil
 }
 
+// Reveal records that an operator is shown what is hidden of a run.
+func (s *Store) Reveal(ctx context.Context, run store.RunID, reason, by string) error {
+	if err := store.CheckReveal(reason, by); err != nil {
+		return err
+	}
+	err := s.write(ctx, reclaims, func(ctx context.Context, c *change) error {
+		if _, err := c.FindLaneOfRun(ctx, queries.FindLaneOfRunParams{ID: run[:]}); err != nil {
+			return err
+		}
+		return c.audit(ctx, rules.KindRun, run.String(), rules.Reveals, by, store.RevealDetail(reason))
+	})
+	if errors.Is(err, sql.ErrNoRows) {
+		err = store.ErrNotFound
+	}
+	if err != nil {
+		return fmt.Errorf("reveal: %w", err)
+	}
+	return nil
+}
+
 // CancelRequests returns the running runs of the claims that are to be cancelled.
 func (s *Store) CancelRequests(ctx context.Context, claims []lease.ClaimID) ([]store.CancelRequest, error) {
 	reader, err := s.read(ctx)

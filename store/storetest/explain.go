@@ -19,6 +19,7 @@ func explainTests() map[string]func(*testing.T, *fixture) {
 		"a snooze":             explainSnooze,
 		"a paused queue":       explainPaused,
 		"no worker":            explainNoWorker,
+		"an earlier name":      explainAlias,
 		"silent workers":       explainSilent,
 		"draining workers":     explainDraining,
 		"full workers":         explainFull,

@@ -313,3 +313,30 @@ func explainFull(_ *testing.T, f *fixture) {
 	})
 	f.starts(run.ID)
 }
+
+func explainAlias(t *testing.T, f *fixture) {
+	run := newRun()
+	f.enqueue(run)
+	declared := []store.JobInfo{{Name: "letter", Queue: "default", MaxAttempts: 1, Code: store.JobCode{Aliases: []string{"post", "mail"}}}}
+	if err := f.store.Declare(f.ctx, store.Declaration{Worker: newWorker("declares"), Jobs: declared}); err != nil {
+		t.Fatal(err)
+	}
+	f.wantText(f.wantKinds(run.ID, operate.BlockerNoWorker), "it is an earlier name of job letter")
+	w := newWorker("w")
+	f.presentAs(w, 1, func(p *store.Presence) { p.Jobs = []string{"fax"} })
+	f.wantText(f.wantKinds(run.ID, operate.BlockerNoWorker), "do not have job letter with this earlier name: w")
+	f.presentAs(w, 2, func(p *store.Presence) { p.Jobs = []string{"letter", "post", "mail"} })
+	e := f.explain(run.ID)
+	if f.wantText(e, "as job letter: mail is an earlier name of it"); e.ServedAs == nil || *e.ServedAs != "letter" {
+		t.Errorf("served as %v", e.ServedAs)
+	}
+	f.starts(run.ID)
+	f.wantText(f.explain(run.ID), "executes it", "as job letter")
+	declared = append(declared, store.JobInfo{Name: "mail", Queue: "default", MaxAttempts: 1})
+	if err := f.store.Declare(f.ctx, store.Declaration{Worker: newWorker("declares"), Jobs: declared}); err != nil {
+		t.Fatal(err)
+	}
+	if e := f.explain(run.ID); e.ServedAs != nil {
+		t.Errorf("a job of its own name is served as %s", *e.ServedAs)
+	}
+}

@@ -54,6 +54,7 @@ func hostileSchedules(t *testing.T, f *fixture) {
 		invalid(t, "SetQueue", f.store.SetQueue(f.ctx, name, store.PauseQueue, "ann"))
 		_, err = f.store.Operate(f.ctx, store.RunCommand{Action: store.CancelRuns, Runs: []store.RunID{store.NewRunID()}, By: "ann", Reason: name})
 		invalid(t, "Operate", err)
+		invalid(t, "Reveal", f.store.Reveal(f.ctx, store.NewRunID(), name, "ann"))
 	}
 	if records, err := f.store.ListSchedules(f.ctx); err != nil || len(records) != 1 {
 		t.Errorf("ListSchedules answered %d, %v, want the plain one", len(records), err)
@@ -72,6 +73,7 @@ func hostileActors(t *testing.T, f *fixture) {
 		invalid(t, "SetQueue", f.store.SetQueue(f.ctx, "default", store.PauseQueue, by))
 		_, err = f.store.Rerun(f.ctx, store.NewRunID(), newRun(), by)
 		invalid(t, "Rerun", err)
+		invalid(t, "Reveal", f.store.Reveal(f.ctx, store.NewRunID(), "", by))
 	}
 	changes, err := f.store.Changes(f.ctx, store.ChangeFilter{})
 	if err != nil || len(changes.Changes) != 1 {

@@ -166,6 +166,26 @@ func orderAudited(t *testing.T, f *fixture) {
 	}
 }
 
+func revealed(t *testing.T, f *fixture) {
+	run := newRun()
+	f.enqueue(run)
+	for _, reason := range []string{"ticket 4711", ""} {
+		if err := f.store.Reveal(f.ctx, run.ID, reason, "ann"); err != nil {
+			t.Errorf("Reveal: %v", err)
+		}
+	}
+	changes := f.changes(store.ChangeFilter{Kind: "run", Subject: run.ID.String()})
+	if len(changes) != 2 || changes[0].Action != "reveal" || changes[0].Actor != "ann" || changes[0].Detail != nil || string(changes[1].Detail) != `{"reason":"ticket 4711"}` {
+		t.Errorf("audited %+v", changes)
+	}
+	if err := f.store.Reveal(f.ctx, store.NewRunID(), "", "ann"); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("of a run that is not there: %v", err)
+	}
+	if all := f.changes(store.ChangeFilter{Kind: "run"}); len(all) != 2 {
+		t.Errorf("audited %+v", all)
+	}
+}
+
 func rerun(t *testing.T, f *fixture) {
 	of, made := newRun(), newRun(func(r *store.NewRun) { r.Args = []byte(`{"other": true}`) })
 	f.enqueue(of)

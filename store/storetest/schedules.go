@@ -268,7 +268,8 @@ func materializeRace(t *testing.T, f *fixture) {
 
 func jobsListed(t *testing.T, f *fixture) {
 	jobs := []store.JobInfo{
-		{Name: "report", Queue: "slow", Priority: -4, MaxAttempts: 1, Timeout: store.Duration(time.Hour), OnCrash: store.CrashDead},
+		{Name: "report", Queue: "slow", Priority: -4, MaxAttempts: 1, Timeout: store.Duration(time.Hour), OnCrash: store.CrashDead,
+			Code: store.JobCode{Aliases: []string{"summary", "summary/daily"}, Redacted: []string{"**.token", "\"\\'.é"}}},
 		{Name: "mail", Queue: store.DefaultQueue, MaxAttempts: 3, Code: store.JobCode{Aliases: []string{"letter"}, Redacted: []string{"to"}}},
 	}
 	if before, err := f.store.Jobs(f.ctx); err != nil || len(before) != 0 {

@@ -235,6 +235,14 @@ func operatorCalls() map[string]func(*call) error {
 			_, err := c.store.Rerun(c.ctx, store.NewRunID(), c.newKeyed(), "ann")
 			return err
 		},
+		"Reveal": func(c *call) error {
+			run := c.newKeyed()
+			receipts, err := c.store.Enqueue(c.ctx, run)
+			if err == nil {
+				err = c.store.Reveal(c.ctx, receipts[0].ID, "", "ann")
+			}
+			return err
+		},
 		"SetQueue": func(c *call) error { return c.store.SetQueue(c.ctx, c.name, store.PauseQueue, "ann") },
 	}
 }

@@ -7,10 +7,11 @@ SET name = excluded.name,
 
 -- name: DeclareJob :exec
 INSERT INTO jobs (
-    name, queue, priority, max_attempts, timeout, on_crash, retention, declared_at, limits
+    name, queue, priority, max_attempts, timeout, on_crash, retention, declared_at, limits, code
 )
 VALUES (
-    @name, @queue, @priority, @max_attempts, @timeout, @on_crash, @retention, @declared_at, @limits
+    @name, @queue, @priority, @max_attempts, @timeout, @on_crash, @retention, @declared_at, @limits,
+    @code
 )
 ON CONFLICT (name) DO UPDATE
 SET queue = excluded.queue,
@@ -20,10 +21,11 @@ SET queue = excluded.queue,
     on_crash = excluded.on_crash,
     retention = excluded.retention,
     declared_at = excluded.declared_at,
-    limits = excluded.limits;
+    limits = excluded.limits,
+    code = excluded.code;
 
 -- name: ListJobs :many
-SELECT name, queue, priority, max_attempts, timeout, on_crash, retention, limits
+SELECT name, queue, priority, max_attempts, timeout, on_crash, retention, limits, code
 FROM jobs
 ORDER BY name;
 

@@ -8,12 +8,6 @@ FROM runs
 JOIN lanes ON lanes.id = abs(runs.lane)
 WHERE runs.id = @id;
 
--- name: FindJob :one
--- Index: the primary key.
-SELECT name, queue, priority, max_attempts, timeout, on_crash, retention, limits
-FROM jobs
-WHERE name = @name;
-
 -- name: ListNearLanes :many
 -- The lanes of a priority, or of higher ones, on queues that are not paused: a job's on a
 -- queue first, then those of the queue. Reads lanes, a small table.

@@ -372,6 +372,13 @@ class Client:
         """
         return self._call("POST", f"/runs/{urllib.parse.quote(str(id), safe='')}/retry", {}, {}, body)
 
+    def reveal_run(self, id, body=None):
+        """One run with what a rule hides of its args, result and checkpoint. The audit says who has seen it.
+
+        body: Reason.
+        """
+        return self._call("POST", f"/runs/{urllib.parse.quote(str(id), safe='')}/reveal", {}, {}, body)
+
     def wait_for_run(self, id, *, timeout=None):
         """Wait until a run has ended.
 

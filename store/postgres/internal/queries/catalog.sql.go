@@ -12,7 +12,9 @@ import (
 )
 
 const DeclareJobs = `-- name: DeclareJobs :exec
-INSERT INTO durable.jobs (name, queue, priority, max_attempts, timeout, on_crash, retention, limits)
+INSERT INTO durable.jobs (
+    name, queue, priority, max_attempts, timeout, on_crash, retention, limits, code
+)
 SELECT
     declared.name,
     declared.queue,
@@ -21,7 +23,8 @@ SELECT
     declared.timeout,
     declared.on_crash,
     declared.retention,
-    declared.limits::json
+    declared.limits::json,
+    declared.code::json
 FROM (
     SELECT
         unnest($1::text[]) AS name,
@@ -31,7 +34,8 @@ FROM (
         unnest($5::bigint[]) AS timeout,
         unnest($6::smallint[]) AS on_crash,
         unnest($7::bigint[]) AS retention,
-        unnest($8::text[]) AS limits
+        unnest($8::text[]) AS limits,
+        unnest($9::text[]) AS code
 ) declared
 ON CONFLICT (name) DO UPDATE
 SET queue = excluded.queue,
@@ -41,6 +45,7 @@ SET queue = excluded.queue,
     on_crash = excluded.on_crash,
     retention = excluded.retention,
     limits = excluded.limits,
+    code = excluded.code,
     declared_at = now()
 `
 
@@ -53,6 +58,7 @@ type DeclareJobsParams struct {
 	OnCrashes   []int16
 	Retentions  []int64
 	Limits      []string
+	Codes       []string
 }
 
 // Index: jobs_pkey. Locks: the rows, in the order given (by name).
@@ -67,6 +73,7 @@ func (q *Queries) DeclareJobs(ctx context.Context, arg DeclareJobsParams) error 
 		arg.OnCrashes,
 		arg.Retentions,
 		arg.Limits,
+		arg.Codes,
 	)
 	return err
 }
@@ -220,7 +227,8 @@ func (q *Queries) InsertSchedules(ctx context.Context, arg InsertSchedulesParams
 const Jobs = `-- name: Jobs :many
 SELECT
     name, queue, priority, max_attempts, timeout, on_crash, retention,
-    coalesce(limits::text, '')::text AS limits
+    coalesce(limits::text, '')::text AS limits,
+    coalesce(code::text, '')::text AS code
 FROM durable.jobs
 ORDER BY name
 `
@@ -234,6 +242,7 @@ type JobsRow struct {
 	OnCrash     int16
 	Retention   int64
 	Limits      string
+	Code        string
 }
 
 // Index: jobs_pkey in order; a small table. Locks: none.
@@ -255,6 +264,7 @@ func (q *Queries) Jobs(ctx context.Context) ([]JobsRow, error) {
 			&i.OnCrash,
 			&i.Retention,
 			&i.Limits,
+			&i.Code,
 		); err != nil {
 			return nil, err
 		}

@@ -139,63 +139,6 @@ func (q *Queries) HolderOfRow(ctx context.Context, arg HolderOfRowParams) ([]Hol
 	return items, nil
 }
 
-const JobOfRun = `-- name: JobOfRun :many
-SELECT
-    jobs.name, jobs.queue, jobs.priority, jobs.max_attempts, jobs.timeout, jobs.on_crash,
-    jobs.retention,
-    coalesce(jobs.limits::text, '')::text AS limits
-FROM durable.runs
-JOIN durable.lanes ON lanes.id = abs(runs.lane)
-JOIN durable.jobs ON jobs.name = lanes.job
-WHERE runs.id = $1
-`
-
-type JobOfRunParams struct {
-	ID uuid.UUID
-}
-
-type JobOfRunRow struct {
-	Name        string
-	Queue       string
-	Priority    int16
-	MaxAttempts int32
-	Timeout     int64
-	OnCrash     int16
-	Retention   int64
-	Limits      string
-}
-
-// The job of a run as workers have declared it.
-// Index: runs_pkey, lanes_pkey, jobs_pkey. Locks: none.
-func (q *Queries) JobOfRun(ctx context.Context, arg JobOfRunParams) ([]JobOfRunRow, error) {
-	rows, err := q.db.Query(ctx, JobOfRun, arg.ID)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []JobOfRunRow
-	for rows.Next() {
-		var i JobOfRunRow
-		if err := rows.Scan(
-			&i.Name,
-			&i.Queue,
-			&i.Priority,
-			&i.MaxAttempts,
-			&i.Timeout,
-			&i.OnCrash,
-			&i.Retention,
-			&i.Limits,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const KeyHolderOf = `-- name: KeyHolderOf :many
 SELECT
     unique_keys.run_id,

@@ -143,6 +143,49 @@ func (q *Queries) AuditChange(ctx context.Context, arg AuditChangeParams) error 
 	return err
 }
 
+const AuditReveal = `-- name: AuditReveal :many
+INSERT INTO durable.audit (actor, kind, subject, action, detail)
+SELECT $1::text, $2::text, runs.id::text, $3::text, nullif($4::text, '')::json
+FROM durable.runs
+WHERE runs.id = $5::uuid
+RETURNING audit.id
+`
+
+type AuditRevealParams struct {
+	Actor  string
+	Kind   string
+	Action string
+	Detail string
+	ID     uuid.UUID
+}
+
+// Of a run that exists. Index: runs_pkey. Locks: only what it inserts.
+func (q *Queries) AuditReveal(ctx context.Context, arg AuditRevealParams) ([]int64, error) {
+	rows, err := q.db.Query(ctx, AuditReveal,
+		arg.Actor,
+		arg.Kind,
+		arg.Action,
+		arg.Detail,
+		arg.ID,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int64
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const CancelPending = `-- name: CancelPending :many
 WITH taken AS MATERIALIZED (
     DELETE FROM durable.ready

@@ -11,10 +11,11 @@ import (
 
 const declareJob = `-- name: DeclareJob :exec
 INSERT INTO jobs (
-    name, queue, priority, max_attempts, timeout, on_crash, retention, declared_at, limits
+    name, queue, priority, max_attempts, timeout, on_crash, retention, declared_at, limits, code
 )
 VALUES (
-    ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9
+    ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9,
+    ?10
 )
 ON CONFLICT (name) DO UPDATE
 SET queue = excluded.queue,
@@ -24,7 +25,8 @@ SET queue = excluded.queue,
     on_crash = excluded.on_crash,
     retention = excluded.retention,
     declared_at = excluded.declared_at,
-    limits = excluded.limits
+    limits = excluded.limits,
+    code = excluded.code
 `
 
 type DeclareJobParams struct {
@@ -37,6 +39,7 @@ type DeclareJobParams struct {
 	Retention   int64
 	DeclaredAt  int64
 	Limits      *string
+	Code        *string
 }
 
 func (q *Queries) DeclareJob(ctx context.Context, arg DeclareJobParams) error {
@@ -50,6 +53,7 @@ func (q *Queries) DeclareJob(ctx context.Context, arg DeclareJobParams) error {
 		arg.Retention,
 		arg.DeclaredAt,
 		arg.Limits,
+		arg.Code,
 	)
 	return err
 }
@@ -206,7 +210,7 @@ func (q *Queries) InsertSchedule(ctx context.Context, arg InsertScheduleParams) 
 }
 
 const listJobs = `-- name: ListJobs :many
-SELECT name, queue, priority, max_attempts, timeout, on_crash, retention, limits
+SELECT name, queue, priority, max_attempts, timeout, on_crash, retention, limits, code
 FROM jobs
 ORDER BY name
 `
@@ -220,6 +224,7 @@ type ListJobsRow struct {
 	OnCrash     int64
 	Retention   int64
 	Limits      *string
+	Code        *string
 }
 
 func (q *Queries) ListJobs(ctx context.Context) ([]ListJobsRow, error) {
@@ -240,6 +245,7 @@ func (q *Queries) ListJobs(ctx context.Context) ([]ListJobsRow, error) {
 			&i.OnCrash,
 			&i.Retention,
 			&i.Limits,
+			&i.Code,
 		); err != nil {
 			return nil, err
 		}

@@ -174,9 +174,6 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.findHolderStmt, err = db.PrepareContext(ctx, findHolder); err != nil {
 		return nil, fmt.Errorf("error preparing query FindHolder: %w", err)
 	}
-	if q.findJobStmt, err = db.PrepareContext(ctx, findJob); err != nil {
-		return nil, fmt.Errorf("error preparing query FindJob: %w", err)
-	}
 	if q.findKeyHolderStmt, err = db.PrepareContext(ctx, findKeyHolder); err != nil {
 		return nil, fmt.Errorf("error preparing query FindKeyHolder: %w", err)
 	}
@@ -904,11 +901,6 @@ func (q *Queries) Close() error {
 	if q.findHolderStmt != nil {
 		if cerr := q.findHolderStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing findHolderStmt: %w", cerr)
-		}
-	}
-	if q.findJobStmt != nil {
-		if cerr := q.findJobStmt.Close(); cerr != nil {
-			err = fmt.Errorf("error closing findJobStmt: %w", cerr)
 		}
 	}
 	if q.findKeyHolderStmt != nil {
@@ -1790,7 +1782,6 @@ type Queries struct {
 	findClockStmt            *sql.Stmt
 	findGateStmt             *sql.Stmt
 	findHolderStmt           *sql.Stmt
-	findJobStmt              *sql.Stmt
 	findKeyHolderStmt        *sql.Stmt
 	findLaneStmt             *sql.Stmt
 	findLaneOfStmt           *sql.Stmt
@@ -2005,7 +1996,6 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		findClockStmt:            q.findClockStmt,
 		findGateStmt:             q.findGateStmt,
 		findHolderStmt:           q.findHolderStmt,
-		findJobStmt:              q.findJobStmt,
 		findKeyHolderStmt:        q.findKeyHolderStmt,
 		findLaneStmt:             q.findLaneStmt,
 		findLaneOfStmt:           q.findLaneOfStmt,

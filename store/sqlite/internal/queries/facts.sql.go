@@ -115,44 +115,6 @@ func (q *Queries) FindCancel(ctx context.Context, arg FindCancelParams) (string,
 	return cancel, err
 }
 
-const findJob = `-- name: FindJob :one
-SELECT name, queue, priority, max_attempts, timeout, on_crash, retention, limits
-FROM jobs
-WHERE name = ?1
-`
-
-type FindJobParams struct {
-	Name string
-}
-
-type FindJobRow struct {
-	Name        string
-	Queue       string
-	Priority    int64
-	MaxAttempts int64
-	Timeout     int64
-	OnCrash     int64
-	Retention   int64
-	Limits      *string
-}
-
-// Index: the primary key.
-func (q *Queries) FindJob(ctx context.Context, arg FindJobParams) (FindJobRow, error) {
-	row := q.queryRow(ctx, q.findJobStmt, findJob, arg.Name)
-	var i FindJobRow
-	err := row.Scan(
-		&i.Name,
-		&i.Queue,
-		&i.Priority,
-		&i.MaxAttempts,
-		&i.Timeout,
-		&i.OnCrash,
-		&i.Retention,
-		&i.Limits,
-	)
-	return i, err
-}
-
 const findLaneOfRun = `-- name: FindLaneOfRun :one
 
 SELECT runs.lane, lanes.queue, lanes.job, lanes.priority
