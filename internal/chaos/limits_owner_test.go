@@ -43,7 +43,7 @@ func placeUsedAgain(t *testing.T, dsn string) {
 	require.Eventually(t, func() bool { return len(p.stays()) == 1 }, time.Minute, 10*time.Millisecond, "it executes")
 	p.start()
 	next := enqueue(time.Millisecond)
-	killed := time.Now()
+	killed := ledgerNow()
 	p.halt(p.workers[0], syscall.SIGKILL)
 	var began time.Time
 	require.Eventually(t, func() bool {

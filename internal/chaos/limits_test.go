@@ -45,6 +45,13 @@ const (
 	cappedMost    = 3
 )
 
+// The clock of the ledger is the same for all processes, also while their wall clocks are
+// stepped, where a platform has a way to do that.
+var (
+	ledgerNow = time.Now
+	stepClock = func() error { return nil }
+)
+
 // registerBounded registers the job whose handler writes into a ledger, a file of its
 // process, when it begins and when it ends.
 func registerBounded(app *durablecmd.App) {
@@ -57,7 +64,7 @@ func registerBounded(app *durablecmd.App) {
 		panic(err)
 	}
 	note := func(what string, id durable.RunID, fence int64) {
-		_, _ = fmt.Fprintf(ledger, "%s %s %d %d\n", what, id, fence, time.Now().UnixNano())
+		_, _ = fmt.Fprintf(ledger, "%s %s %d %d %d\n", what, id, fence, ledgerNow().UnixNano(), time.Now().UnixNano())
 	}
 	durable.Register(app.Worker, bounded, func(ctx context.Context, run *durable.Run[boundedArgs]) error {
 		note("start", run.ID, int64(run.Fence))
@@ -88,6 +95,7 @@ type pit struct {
 	uses map[durable.RunID][]store.LimitUse
 
 	workers []*worker
+	clocks  []string       // of the machines on which workers run by turns; none: the real one
 	ended   map[int][]halt // by process: what it executed then counts until there
 	changes []limitChange  // of the limit api, in their order
 	started int
@@ -121,14 +129,15 @@ func TestLimitsHold_SQLite(t *testing.T) {
 
 // limitsHold kills, stops and replaces workers and changes limits, while runs with up to
 // four limits each execute, some of them on a capped queue, and then adds up the ledger,
-// which the store has no part in. The workers have a way of their own to the store.
-func limitsHold(t *testing.T, dsn, ofWorkers string) {
+// which the store has no part in. The workers have a way of their own to the store, and run
+// by turns on machines with clocks of their own.
+func limitsHold(t *testing.T, dsn, ofWorkers string, clocks ...string) *pit {
 	t.Helper()
 	runs, troubles := 150, 5
 	if os.Getenv("DURABLE_TEST_LONG") != "" {
 		runs, troubles = 3000, 60
 	}
-	p := &pit{t: t, db: openStore(t, dsn), dsn: ofWorkers, dir: t.TempDir(), uses: map[durable.RunID][]store.LimitUse{}, ended: map[int][]halt{},
+	p := &pit{t: t, db: openStore(t, dsn), dsn: ofWorkers, dir: t.TempDir(), clocks: clocks, uses: map[durable.RunID][]store.LimitUse{}, ended: map[int][]halt{},
 		changes: []limitChange{{most: apiMost}}}
 	p.cap(store.SetLimit)
 	for range 3 {
@@ -169,6 +178,7 @@ func limitsHold(t *testing.T, dsn, ofWorkers string) {
 	}
 	p.addUp()
 	p.checkRate()
+	return p
 }
 
 // cap sets, drains or resumes the cap of a queue.
@@ -180,8 +190,11 @@ func (p *pit) cap(command store.LimitCommand) {
 
 func (p *pit) start() {
 	p.started++
-	p.workers = append(p.workers, startWorker(p.t, p.dsn, fmt.Sprintf("w%d", p.started), "CHAOS_LEDGER="+p.dir, "DURABLE_MAX_CONCURRENT_RUNS=8",
-		"DURABLE_QUEUES=default,"+cappedQueue))
+	env := []string{"CHAOS_LEDGER=" + p.dir, "DURABLE_MAX_CONCURRENT_RUNS=8", "DURABLE_QUEUES=default," + cappedQueue}
+	if n := len(p.clocks); n > 0 {
+		env = append(env, "CHAOS_CLOCK="+p.clocks[p.started%n])
+	}
+	p.workers = append(p.workers, startWorker(p.t, p.dsn, fmt.Sprintf("w%d", p.started), env...))
 }
 
 // newRun makes a run under up to four limits, beside the cap of its queue.
@@ -242,18 +255,18 @@ func (p *pit) trouble(n int) {
 }
 
 func (p *pit) halt(w *worker, by syscall.Signal) {
-	sent := time.Now()
+	sent := ledgerNow()
 	w.signal(by)
-	p.ended[w.cmd.Process.Pid] = append(p.ended[w.cmd.Process.Pid], halt{sent, time.Now().Add(200 * time.Millisecond)})
+	p.ended[w.cmd.Process.Pid] = append(p.ended[w.cmd.Process.Pid], halt{sent, ledgerNow().Add(200 * time.Millisecond)})
 }
 
 // set changes the limit api while runs execute.
 func (p *pit) set(most int) {
 	p.t.Helper()
-	began := time.Now()
+	began := ledgerNow()
 	set := store.LimitChange{Command: store.SetLimit, By: "chaos", Limit: store.Limit{Name: "api", Kind: store.LimitSemaphore, Max: most}}
 	require.NoError(p.t, p.db.ChangeLimit(p.t.Context(), set))
-	p.changes = append(p.changes, limitChange{began, time.Now(), most})
+	p.changes = append(p.changes, limitChange{began, ledgerNow(), most})
 }
 
 // stays reads the ledger. What a process executed when it was killed, or stopped for longer
