@@ -62,7 +62,7 @@ func takeClockFrom(name string) error {
 	if _, err := memory.WriteAt(steppedClock(uintptr(unsafe.Pointer(&ahead[0]))), int64(code)); err != nil { //nolint:gosec // an address
 		return err
 	}
-	begin := make([]byte, 8) // replaced as one
+	begin := make([]byte, 8)                                   // replaced as one
 	if _, err := memory.ReadAt(begin, int64(at)); err != nil { //nolint:gosec // an address
 		return err
 	}
@@ -70,7 +70,7 @@ func takeClockFrom(name string) error {
 	if distance != int64(int32(distance)) { //nolint:gosec // whether it fits
 		return fmt.Errorf("there is no room near the vDSO: %d", distance)
 	}
-	begin[0] = 0xE9 // jmp
+	begin[0] = 0xE9                                            // jmp
 	binary.LittleEndian.PutUint32(begin[1:], uint32(distance)) //nolint:gosec // in two's complement
 	_, err = memory.WriteAt(begin, int64(at))                  //nolint:gosec // an address
 	return err

@@ -27,7 +27,8 @@ func TestThePlaceOfAKilledWorkerIsUsedAgain_SQLite(t *testing.T) {
 // reclaim may take to find it.
 func placeUsedAgain(t *testing.T, dsn string) {
 	t.Helper()
-	p := &pit{t: t, db: openStore(t, dsn), dsn: dsn, dir: t.TempDir(), uses: map[durable.RunID][]store.LimitUse{}, ended: map[int][]halt{}}
+	p := newPit(t, openStore(t, dsn))
+	p.dsn = dsn
 	p.start()
 	require.Eventually(t, func() bool {
 		_, err := p.db.Gate(t.Context(), "doc", "a")
