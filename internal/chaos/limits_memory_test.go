@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,12 +18,14 @@ import (
 )
 
 // forgetful is the store of one worker, which does what it is asked for and then loses the
-// answer now and then; while it is cut off it does nothing.
+// answer now and then. While it is cut off it does nothing, except that settlements arrive
+// late, when others execute their runs.
 type forgetful struct {
 	store.Store
 
 	lost *atomic.Int64
 	cut  atomic.Bool
+	late sync.WaitGroup
 }
 
 // answersOf is how many answers come between two that are lost, on average.
@@ -50,7 +53,28 @@ func (f *forgetful) HandBack(ctx context.Context, r store.ClaimRequest) (int, er
 }
 
 func (f *forgetful) Settle(ctx context.Context, s []store.Settlement) ([]store.Verdict, error) {
+	if f.cut.Load() {
+		f.late.Go(func() { f.settleLate(context.WithoutCancel(ctx), s) })
+	}
 	return asked(f, func() ([]store.Verdict, error) { return f.Store.Settle(ctx, s) })
+}
+
+// settleLate settles when the first of the runs is executed once more.
+func (f *forgetful) settleLate(ctx context.Context, s []store.Settlement) {
+	id, crashes := s[0].Runs[0].ID, -1
+	for began := time.Now(); time.Since(began) < 2*leaseDuration; <-time.After(time.Millisecond) {
+		r, err := f.Run(ctx, id)
+		if err != nil {
+			return
+		}
+		if crashes < 0 {
+			crashes = r.CrashCount
+		}
+		if r.CrashCount > crashes && r.State == durable.Running {
+			_, _ = f.Store.Settle(ctx, s)
+			return
+		}
+	}
 }
 
 func (f *forgetful) Renew(ctx context.Context, held []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
@@ -81,9 +105,16 @@ func TestLimitsHold_MemoryLosingAnswers(t *testing.T) {
 		}
 		cut := &stores[rand.IntN(len(stores))].cut
 		cut.Store(true)
-		<-time.After(leaseDuration + time.Second)
+		<-time.After(leaseDuration)
+		for range 20 { // others wait for the places while what was cut off is executed once more
+			p.enqueue(15)
+			<-time.After(reclaimWithin / 20)
+		}
 		cut.Store(false)
 	})
+	for _, f := range stores {
+		f.late.Wait()
+	}
 	require.Positive(t, lost.Load())
 	t.Logf("%d answers were lost", lost.Load())
 }

@@ -164,14 +164,8 @@ func (p *pit) holds(trouble func(n int)) {
 		limits, err := p.db.ListLimits(p.t.Context(), store.LimitFilter{})
 		return err == nil && len(limits) == 4
 	}, time.Minute, 20*time.Millisecond, "the limits are declared")
-	client := durable.NewClient(p.db)
 	for i := range troubles {
-		var some []durable.NewRun
-		for range runs / troubles {
-			some = append(some, p.newRun())
-		}
-		_, err := client.Enqueue(p.t.Context(), some...)
-		require.NoError(p.t, err)
+		p.enqueue(runs / troubles)
 		trouble(i)
 	}
 	p.set(apiMost)
@@ -184,6 +178,17 @@ func (p *pit) holds(trouble func(n int)) {
 	p.nothingHeld()
 	p.addUp()
 	p.checkRate()
+}
+
+// enqueue enqueues runs.
+func (p *pit) enqueue(n int) {
+	p.t.Helper()
+	runs := make([]durable.NewRun, n)
+	for i := range runs {
+		runs[i] = p.newRun()
+	}
+	_, err := durable.NewClient(p.db).Enqueue(p.t.Context(), runs...)
+	require.NoError(p.t, err)
 }
 
 // nothingHeld expects that every run has succeeded, and that none holds or awaits a place.
