@@ -27,7 +27,8 @@ func TestThePlaceOfAKilledWorkerIsUsedAgain_SQLite(t *testing.T) {
 // reclaim may take to find it.
 func placeUsedAgain(t *testing.T, dsn string) {
 	t.Helper()
-	p := &pit{t: t, db: openStore(t, dsn), dsn: dsn, dir: t.TempDir(), uses: map[durable.RunID][]store.LimitUse{}, ended: map[int][]halt{}}
+	p := newPit(t, openStore(t, dsn))
+	p.dsn = dsn
 	p.start()
 	require.Eventually(t, func() bool {
 		_, err := p.db.Gate(t.Context(), "doc", "a")
@@ -43,7 +44,7 @@ func placeUsedAgain(t *testing.T, dsn string) {
 	require.Eventually(t, func() bool { return len(p.stays()) == 1 }, time.Minute, 10*time.Millisecond, "it executes")
 	p.start()
 	next := enqueue(time.Millisecond)
-	killed := time.Now()
+	killed := ledgerNow()
 	p.halt(p.workers[0], syscall.SIGKILL)
 	var began time.Time
 	require.Eventually(t, func() bool {

@@ -45,21 +45,31 @@ const (
 	cappedMost    = 3
 )
 
+// The clock of the ledger is the same for all processes, also while their wall clocks are
+// stepped, where a platform has a way to do that.
+var (
+	ledgerNow = time.Now
+	stepClock = func() error { return nil }
+)
+
 // registerBounded registers the job whose handler writes into a ledger, a file of its
 // process, when it begins and when it ends.
 func registerBounded(app *durablecmd.App) {
-	dir := os.Getenv("CHAOS_LEDGER")
-	if dir == "" {
-		return
+	if dir := os.Getenv("CHAOS_LEDGER"); dir != "" {
+		boundedBy(app.Worker, dir, os.Getpid())
 	}
-	ledger, err := os.OpenFile(filepath.Join(dir, fmt.Sprint(os.Getpid())), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600) //nolint:gosec // of the test
+}
+
+// boundedBy registers it in a worker whose ledger is named by a number.
+func boundedBy(w *durable.Worker, dir string, number int) {
+	ledger, err := os.OpenFile(filepath.Join(dir, fmt.Sprint(number)), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600) //nolint:gosec // of the test
 	if err != nil {
 		panic(err)
 	}
 	note := func(what string, id durable.RunID, fence int64) {
-		_, _ = fmt.Fprintf(ledger, "%s %s %d %d\n", what, id, fence, time.Now().UnixNano())
+		_, _ = fmt.Fprintf(ledger, "%s %s %d %d %d\n", what, id, fence, ledgerNow().UnixNano(), time.Now().UnixNano())
 	}
-	durable.Register(app.Worker, bounded, func(ctx context.Context, run *durable.Run[boundedArgs]) error {
+	durable.Register(w, bounded, func(ctx context.Context, run *durable.Run[boundedArgs]) error {
 		note("start", run.ID, int64(run.Fence))
 		defer note("end", run.ID, int64(run.Fence))
 		select {
@@ -69,7 +79,7 @@ func registerBounded(app *durablecmd.App) {
 			return nil
 		}
 	})
-	durable.Register(app.Worker, declares, func(context.Context, *durable.Run[boundedArgs]) error { return nil })
+	durable.Register(w, declares, func(context.Context, *durable.Run[boundedArgs]) error { return nil })
 }
 
 // stay is one execution, as the ledger has it.
@@ -88,6 +98,7 @@ type pit struct {
 	uses map[durable.RunID][]store.LimitUse
 
 	workers []*worker
+	clocks  []string       // of the machines on which workers run by turns; none: the real one
 	ended   map[int][]halt // by process: what it executed then counts until there
 	changes []limitChange  // of the limit api, in their order
 	started int
@@ -119,56 +130,82 @@ func TestLimitsHold_SQLite(t *testing.T) {
 	limitsHold(t, dsn, dsn)
 }
 
+// newPit makes a test of limits over a store.
+func newPit(t *testing.T, db backend.Store) *pit {
+	return &pit{t: t, db: db, dir: t.TempDir(), uses: map[durable.RunID][]store.LimitUse{}, ended: map[int][]halt{},
+		changes: []limitChange{{most: apiMost}}}
+}
+
 // limitsHold kills, stops and replaces workers and changes limits, while runs with up to
 // four limits each execute, some of them on a capped queue, and then adds up the ledger,
-// which the store has no part in. The workers have a way of their own to the store.
-func limitsHold(t *testing.T, dsn, ofWorkers string) {
+// which the store has no part in. The workers have a way of their own to the store, and run
+// by turns on machines with clocks of their own.
+func limitsHold(t *testing.T, dsn, ofWorkers string, clocks ...string) *pit {
 	t.Helper()
+	p := newPit(t, openStore(t, dsn))
+	p.dsn, p.clocks = ofWorkers, clocks
+	for range 3 {
+		p.start()
+	}
+	p.holds(p.trouble)
+	return p
+}
+
+// holds enqueues runs for the workers that there are and has trouble come between them. In
+// the end every run has succeeded, within the limits, and nothing is held.
+func (p *pit) holds(trouble func(n int)) {
+	p.t.Helper()
 	runs, troubles := 150, 5
 	if os.Getenv("DURABLE_TEST_LONG") != "" {
 		runs, troubles = 3000, 60
 	}
-	p := &pit{t: t, db: openStore(t, dsn), dsn: ofWorkers, dir: t.TempDir(), uses: map[durable.RunID][]store.LimitUse{}, ended: map[int][]halt{},
-		changes: []limitChange{{most: apiMost}}}
 	p.cap(store.SetLimit)
-	for range 3 {
-		p.start()
-	}
-	require.Eventually(t, func() bool {
-		limits, err := p.db.ListLimits(t.Context(), store.LimitFilter{})
+	require.Eventually(p.t, func() bool {
+		limits, err := p.db.ListLimits(p.t.Context(), store.LimitFilter{})
 		return err == nil && len(limits) == 4
 	}, time.Minute, 20*time.Millisecond, "the limits are declared")
-	client := durable.NewClient(p.db)
 	for i := range troubles {
-		var some []durable.NewRun
-		for range runs / troubles {
-			some = append(some, p.newRun())
-		}
-		_, err := client.Enqueue(t.Context(), some...)
-		require.NoError(t, err)
-		p.trouble(i)
+		p.enqueue(runs / troubles)
+		trouble(i)
 	}
 	p.set(apiMost)
 	for _, w := range p.workers {
 		_ = w.cmd.Process.Signal(syscall.SIGCONT)
 	}
-	until(t, p.db, 4*time.Minute, "every run succeeds", func(c map[durable.State]store.Count) bool {
+	until(p.t, p.db, 4*time.Minute, "every run succeeds", func(c map[durable.State]store.Count) bool {
 		return c[durable.Pending].N == 0 && c[durable.Running].N == 0
 	})
-	counts, err := p.db.Counts(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, int64(len(p.uses)), counts[durable.Succeeded].N, "nothing is lost: %v", counts)
-	faults, err := p.db.CheckLimits(t.Context())
-	require.NoError(t, err)
-	require.Empty(t, faults)
-	limits, err := p.db.ListLimits(t.Context(), store.LimitFilter{Caps: true})
-	require.NoError(t, err)
-	require.Len(t, limits, 5)
-	for _, l := range limits {
-		require.Zero(t, l.InUse.N+l.Waiting.N, "%s is held, or waited for, at the end", l.Name)
-	}
+	p.nothingHeld()
 	p.addUp()
 	p.checkRate()
+}
+
+// enqueue enqueues runs.
+func (p *pit) enqueue(n int) {
+	p.t.Helper()
+	runs := make([]durable.NewRun, n)
+	for i := range runs {
+		runs[i] = p.newRun()
+	}
+	_, err := durable.NewClient(p.db).Enqueue(p.t.Context(), runs...)
+	require.NoError(p.t, err)
+}
+
+// nothingHeld expects that every run has succeeded, and that none holds or awaits a place.
+func (p *pit) nothingHeld() {
+	p.t.Helper()
+	counts, err := p.db.Counts(p.t.Context())
+	require.NoError(p.t, err)
+	require.Equal(p.t, int64(len(p.uses)), counts[durable.Succeeded].N, "nothing is lost: %v", counts)
+	faults, err := p.db.CheckLimits(p.t.Context())
+	require.NoError(p.t, err)
+	require.Empty(p.t, faults)
+	limits, err := p.db.ListLimits(p.t.Context(), store.LimitFilter{Caps: true})
+	require.NoError(p.t, err)
+	require.Len(p.t, limits, 5)
+	for _, l := range limits {
+		require.Zero(p.t, l.InUse.N+l.Waiting.N, "%s is held, or waited for, at the end", l.Name)
+	}
 }
 
 // cap sets, drains or resumes the cap of a queue.
@@ -180,8 +217,11 @@ func (p *pit) cap(command store.LimitCommand) {
 
 func (p *pit) start() {
 	p.started++
-	p.workers = append(p.workers, startWorker(p.t, p.dsn, fmt.Sprintf("w%d", p.started), "CHAOS_LEDGER="+p.dir, "DURABLE_MAX_CONCURRENT_RUNS=8",
-		"DURABLE_QUEUES=default,"+cappedQueue))
+	env := []string{"CHAOS_LEDGER=" + p.dir, "DURABLE_MAX_CONCURRENT_RUNS=8", "DURABLE_QUEUES=default," + cappedQueue}
+	if n := len(p.clocks); n > 0 {
+		env = append(env, "CHAOS_CLOCK="+p.clocks[p.started%n])
+	}
+	p.workers = append(p.workers, startWorker(p.t, p.dsn, fmt.Sprintf("w%d", p.started), env...))
 }
 
 // newRun makes a run under up to four limits, beside the cap of its queue.
@@ -214,18 +254,18 @@ func (p *pit) newRun() durable.NewRun {
 
 // trouble is what happens to the workers, one sort after the other.
 func (p *pit) trouble(n int) {
-	at := rand.IntN(len(p.workers))
-	one := p.workers[at]
 	switch n % 5 {
 	case 0, 3:
+		at := rand.IntN(len(p.workers))
 		<-time.After(300 * time.Millisecond)
-		p.halt(one, syscall.SIGKILL)
+		p.halt(p.workers[at], syscall.SIGKILL)
 		p.workers = slices.Delete(p.workers, at, at+1)
 		p.start()
 	case 1:
 		p.set(2)
 		<-time.After(500 * time.Millisecond)
 	case 2: // for longer than its lease
+		one := p.workers[rand.IntN(len(p.workers))]
 		p.halt(one, syscall.SIGSTOP)
 		<-time.After(leaseDuration + time.Second)
 		one.signal(syscall.SIGCONT)
@@ -242,18 +282,18 @@ func (p *pit) trouble(n int) {
 }
 
 func (p *pit) halt(w *worker, by syscall.Signal) {
-	sent := time.Now()
+	sent := ledgerNow()
 	w.signal(by)
-	p.ended[w.cmd.Process.Pid] = append(p.ended[w.cmd.Process.Pid], halt{sent, time.Now().Add(200 * time.Millisecond)})
+	p.ended[w.cmd.Process.Pid] = append(p.ended[w.cmd.Process.Pid], halt{sent, ledgerNow().Add(200 * time.Millisecond)})
 }
 
 // set changes the limit api while runs execute.
 func (p *pit) set(most int) {
 	p.t.Helper()
-	began := time.Now()
+	began := ledgerNow()
 	set := store.LimitChange{Command: store.SetLimit, By: "chaos", Limit: store.Limit{Name: "api", Kind: store.LimitSemaphore, Max: most}}
 	require.NoError(p.t, p.db.ChangeLimit(p.t.Context(), set))
-	p.changes = append(p.changes, limitChange{began, time.Now(), most})
+	p.changes = append(p.changes, limitChange{began, ledgerNow(), most})
 }
 
 // stays reads the ledger. What a process executed when it was killed, or stopped for longer

@@ -46,6 +46,10 @@ func TestMain(m *testing.M) {
 	if os.Getenv("CHAOS_WORKER") == "" {
 		os.Exit(m.Run())
 	}
+	if err := stepClock(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	durablecmd.Main(func(_ context.Context, app *durablecmd.App) error {
 		durable.Register(app.Worker, nap, func(ctx context.Context, run *durable.Run[napArgs]) error {
 			for {

@@ -2,6 +2,10 @@ package postgres_test
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +16,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/pgtest"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
 // limited is a store with limits, for admissions by hand.
@@ -169,4 +174,30 @@ func TestReclaimReleasesPermits(t *testing.T) {
 	require.Zero(t, l.count("select count(*) from permits"))
 	l.admit(5)
 	require.Zero(t, l.count("select count(*) from turns"))
+}
+
+// TestAnEnqueueOfManyIsNotCompiled: the server compiles a statement whose estimated cost is
+// above a bound, which takes it a second. Enqueues have no guard against that.
+func TestAnEnqueueOfManyIsNotCompiled(t *testing.T) {
+	t.Parallel()
+	const runs, compiledFrom = 5000, 100_000
+	l := openLimited(t, semaphore("doc", 1))
+	conn := l.conn()
+	array := regexp.MustCompile(`\$\d+::([a-z]+)\[\]`)
+	for name, statement := range map[string]string{
+		"runs": queries.EnqueueRuns, "alike": queries.EnqueueAlike, "new": queries.EnqueueNew, "limited": queries.EnqueueLimited,
+	} {
+		statement = array.ReplaceAllString(strings.ReplaceAll(statement, "durable.", ""), fmt.Sprintf("array_fill(null::$1, array[%d])", runs))
+		statement = regexp.MustCompile(`\$\d+::`).ReplaceAllString(statement, "null::")
+		var plan []struct {
+			Plan struct {
+				Cost float64 `json:"Total Cost"`
+			} `json:"Plan"`
+		}
+		var text []byte
+		require.NoError(t, conn.QueryRow(t.Context(), "explain (format json) "+statement).Scan(&text), name)
+		require.NoError(t, json.Unmarshal(text, &plan))
+		require.Positive(t, plan[0].Plan.Cost)
+		require.Less(t, plan[0].Plan.Cost, float64(compiledFrom), "%s, %d runs", name, runs)
+	}
 }
