@@ -247,7 +247,7 @@ func (w *Worker) listenLoop(ctx context.Context) {
 	pause := time.Duration(0)
 	for w.sleep(ctx, pause) {
 		began := w.config.Elapsed()
-		err := w.listen(ctx)
+		err := w.store.ListenFor(ctx, w.claimer.serves, w.hear)
 		if err != nil {
 			w.warn(ctx, "worker.listen_failed", "listening for wake-ups failed, polling instead", err)
 		}

@@ -118,11 +118,6 @@ func (w *Worker) StopNow() {
 	}
 }
 
-// listen receives signals until the connection breaks or ctx ends.
-func (w *Worker) listen(ctx context.Context) error {
-	return w.store.ListenFor(ctx, store.Serves{Queues: w.claimer.serves.Queues, Jobs: w.claimer.serves.Jobs}, w.hear)
-}
-
 // wake makes the poller claim immediately, without reading the heads first.
 func (w *Worker) wake() {
 	w.claimer.wakeUps.AddAnywhere()

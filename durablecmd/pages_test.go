@@ -100,7 +100,18 @@ func TestPagesNameCommandsThatExist(t *testing.T) {
 		}
 	}
 	require.Greater(t, count, 80, "hardly a command was found: have the pages another form?")
-	for name, text := range dashboardTexts(t) {
+	// What remedies name is a literal that ends where an argument follows, or has flags.
+	remedies := regexp.MustCompile(`"((?:` + strings.Join(slices.Collect(maps.Keys(groups)), "|") + `) [a-z-]+ (?:--[^"]*)?)"`)
+	for name, text := range sources(t, "../operate/*.go") {
+		for _, m := range remedies.FindAllStringSubmatch(text, -1) {
+			count++
+			for _, fault := range (called{name, m[0], strings.Fields(m[1])}).faults(commands, groups) {
+				t.Errorf("%s: %s: %q", name, fault, m[0])
+			}
+		}
+	}
+	require.Greater(t, count, 90, "hardly a remedy has a command")
+	for name, text := range sources(t, "../operate/dashboard/templates/*.html", "../operate/dashboard/*.go") {
 		for _, m := range regexp.MustCompile(`durable-worker ([a-z][^<>"\x60{]*)`).FindAllStringSubmatch(text, -1) {
 			for _, fault := range (called{name, m[0], strings.Fields(quoted.ReplaceAllString(m[1], "''"))}).faults(commands, groups) {
 				t.Errorf("%s: %s: %q", name, fault, m[0])
@@ -109,15 +120,18 @@ func TestPagesNameCommandsThatExist(t *testing.T) {
 	}
 }
 
-// dashboardTexts are the sources of the dashboard's pages.
-func dashboardTexts(t *testing.T) map[string]string {
+// sources are the texts of files, without tests.
+func sources(t *testing.T, patterns ...string) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
-	for _, pattern := range []string{"../operate/dashboard/templates/*.html", "../operate/dashboard/*.go"} {
+	for _, pattern := range patterns {
 		names, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		require.NotEmpty(t, names)
 		for _, name := range names {
+			if strings.HasSuffix(name, "_test.go") {
+				continue
+			}
 			text, err := os.ReadFile(name)
 			require.NoError(t, err)
 			texts[name] = string(text)

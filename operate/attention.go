@@ -209,7 +209,7 @@ func attendLocks(locks []lock.Record, waits []lock.Wait, now time.Time) (items [
 		}
 		items = append(items, Attention{Kind: AttentionLockOverdue, Level: store.Warning, Subject: l.Name, Since: &l.AcquiredAt,
 			Text: fmt.Sprintf("lock %s was taken by %s %s ago, and others wait for it", l.Name, l.Owner, span(now.Sub(l.AcquiredAt))),
-			Next: []Remedy{{"release", RoleOperator, "see what the holder does; release the lock only if it is gone", "locks list --prefix " + shellWord(l.Name)}}})
+			Next: []Remedy{{"release", RoleOperator, "see what the holder does; release the lock only if it is gone", "locks list " + shellWord(l.Name)}}})
 	}
 	return items
 }
