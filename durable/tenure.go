@@ -117,7 +117,7 @@ func (w *Worker) work(ctx context.Context) error {
 	}
 	w.phase.Store(phaseWorking)
 	w.warnUnbounded()
-	w.warnQueues()
+	w.noteQueues()
 	c.Logger.Info("worker started", "event", "worker.started", "worker", c.Name, "jobs", len(w.jobs), "max_concurrent_runs", c.MaxConcurrentRuns)
 
 	<-ctx.Done()
@@ -173,8 +173,8 @@ func (w *Worker) warnUnbounded() {
 	}
 }
 
-// warnQueues names the jobs that this worker has, and whose queue it does not serve.
-func (w *Worker) warnQueues() {
+// noteQueues names the jobs that this worker has, and whose queue it does not serve.
+func (w *Worker) noteQueues() {
 	var lanes []string
 	for name, r := range w.jobs {
 		if queue := r.info.Queue; !slices.ContainsFunc(w.config.Queues, func(q Queue) bool { return q.Name == queue }) {
@@ -183,7 +183,7 @@ func (w *Worker) warnQueues() {
 	}
 	if len(lanes) > 0 {
 		slices.Sort(lanes)
-		w.config.Logger.Warn("jobs on queues that this worker does not serve: their runs wait for another worker", "event", "worker.other_queues", "jobs", lanes)
+		w.config.Logger.Info("jobs on queues that this worker does not serve: their runs wait for another worker", "event", "worker.other_queues", "jobs", lanes)
 	}
 }
 
