@@ -30,7 +30,7 @@ function showTimes(within) {
 // Fresh content: the page is fetched again, and its live regions become what they are there.
 const live = document.getElementById("live"), lost = document.getElementById("lost");
 const word = live.querySelector(".live-word"), pauser = document.getElementById("live-switch");
-let paused = stored("paused") === "yes", waiting = false, failures = 0, timer = 0, inFlight = false, fault = "", seen = new Date(), out = false;
+let paused = stored("paused") === "yes", waiting = false, failures = 0, timer = 0, inFlight = false, fault = "", seen = new Date(), out = false, leaving = false;
 function tell(state, text) {
   live.dataset.state = state;
   if (word.textContent !== text) word.textContent = text;
@@ -60,7 +60,7 @@ const callbacks = {
 };
 
 async function refresh() {
-  if (inFlight || out || document.hidden || "posted" in document.body.dataset) return;
+  if (inFlight || out || leaving || document.hidden || "posted" in document.body.dataset) return;
   inFlight = true;
   try {
     fault = "This page cannot be reached.";
@@ -126,7 +126,7 @@ document.addEventListener("visibilitychange", () => {
 });
 for (const change of ["online", "offline"]) addEventListener(change, soon);
 addEventListener("pagehide", close);
-addEventListener("pageshow", (event) => { if (event.persisted) { open(); soon(); } });
+addEventListener("pageshow", (event) => { if (event.persisted) { leaving = false; open(); soon(); } });
 
 function pause(on) {
   paused = on;
@@ -213,7 +213,9 @@ document.addEventListener("submit", (event) => {
     if (narrow && !query.has("id")) query.set("all", "true");
     ask(`${new URL(event.target.getAttribute("action"), location.href)}?${query}`);
   }
-  if (event.target.getAttribute("method") === "post") for (const button of event.target.querySelectorAll("button")) setTimeout(() => { button.disabled = true; });
+  if (event.target.getAttribute("method") !== "post") return;
+  leaving = true; // what is shown may be gone before the answer is there
+  for (const button of event.target.querySelectorAll("button")) setTimeout(() => { button.disabled = true; });
 });
 
 // A notice is of the change before this page: a reload does not repeat it.

@@ -221,3 +221,33 @@ func TestASessionThatHasEndedIsSaid(t *testing.T) {
 	login("another-token-of-them")
 	is(t, b, `location.pathname.endsWith("queues") && document.querySelector('a[href*="name=mail"]') !== null`)
 }
+
+// TestAPageThatIsLeftIsNotAskedFor: between the click that deletes something and the answer,
+// its page, which is about to be gone, is not fetched again.
+func TestAPageThatIsLeftIsNotAskedFor(t *testing.T) {
+	s, b, f := queues(t, "mail"), open(t), serve(t)
+	f.begin(t, s.Operator, access.Func(func(*http.Request) (access.Who, error) { return access.Who{Name: "ada", Role: access.Operator}, nil }))
+	show(t, b, f.url, "queues")
+	require.NoError(t, b.Run(chromedp.Click("#live-switch"), until(`document.getElementById("live").dataset.state === "paused"`)))
+	pages := *f.pages.Load()
+	asked := make(chan struct{}, 1)
+	watched := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			select {
+			case <-asked:
+				t.Error("the page was fetched again")
+			case <-time.After(time.Second): // it had the time
+			}
+		} else if r.URL.Path == "/queues" && r.Header.Get("Sec-Fetch-Dest") == "empty" {
+			select {
+			case asked <- struct{}{}:
+			default:
+			}
+		}
+		pages.ServeHTTP(w, r)
+	}))
+	f.pages.Store(&watched)
+	require.NoError(t, b.Run(chromedp.Click(`a[href*="name=mail"][href*="action=resume"]`), chromedp.WaitVisible("dialog[open] form"),
+		chromedp.Evaluate(`document.querySelector("dialog button.main").click(); document.getElementById("live-switch").click()`, nil)))
+	require.NoError(t, b.Run(chromedp.WaitVisible("[data-notice]")))
+}
