@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -145,18 +146,17 @@ func plainArgs(args any) ([]byte, error) {
 	return wrap(encoded), nil
 }
 
-// fill decodes JSON into args. What decoding says may quote the JSON, which is
-// not to be stored in the clear when a codec keeps it from that.
-func fill[A any](c Codec, encoded []byte, args *A) error {
+// fill decodes JSON into args. What decoding says may quote the JSON: the error does not,
+// because who may see errors may not see all args.
+func fill[A any](encoded []byte, args *A) error {
 	err := json.Unmarshal(encoded, args)
 	var mismatch *json.UnmarshalTypeError
 	switch {
 	case err == nil:
 		return nil
-	case c == nil:
-		return fmt.Errorf("decode args: %w", err)
 	case errors.As(err, &mismatch):
-		return fmt.Errorf("decode args: what field %q holds is no %v", mismatch.Field, mismatch.Type)
+		kind, _, _ := strings.Cut(mismatch.Value, " ") // a number is quoted after it
+		return fmt.Errorf("decode args: field %q holds a %s, which is no %v", mismatch.Field, kind, mismatch.Type)
 	default:
 		return fmt.Errorf("decode args: they do not fit %T", *args)
 	}
@@ -170,7 +170,7 @@ func (j Job[A]) ArgsOf(record Record) (A, error) {
 	if err != nil {
 		return args, err
 	}
-	return args, fill(j.policy.codec, encoded, &args)
+	return args, fill(encoded, &args)
 }
 
 // ResultOf returns the result of a run of this job as JSON, decoded by the

@@ -282,6 +282,32 @@ func TestWorker_UseAddsMiddleware(t *testing.T) {
 }
 
 // Args that do not fit will not fit the next time either.
+// TestWhyArgsDoNotFitDoesNotQuoteThem: who may see errors may not see all args.
+func TestWhyArgsDoNotFitDoesNotQuoteThem(t *testing.T) {
+	type charge struct {
+		Card int       `json:"card"`
+		At   time.Time `json:"at"`
+	}
+	play(t, func(t *testing.T, s *scene) {
+		w := s.worker(durable.WorkerConfig{})
+		job := durable.NewJob[charge]("charge")
+		durable.Register(w, job, func(context.Context, *durable.Run[charge]) error { return nil })
+		texts := map[string]string{`{"card":4711.4711}`: `decode args: field "card" holds a number, which is no int`, `{"at":"4711-canary"}`: "decode args: they do not fit durable_test.charge"}
+		ids := map[string]durable.RunID{}
+		for args := range texts {
+			bad := job.New(charge{})
+			bad.Args = []byte(args)
+			ids[args] = s.enqueue(bad)
+		}
+		stop := s.begin(w)
+		s.pass(time.Second)
+		for args, text := range texts {
+			require.Equal(t, text, *s.record(ids[args]).Error)
+		}
+		require.NoError(t, stop())
+	})
+}
+
 func TestArgsThatDoNotFit(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
 		w := s.worker(durable.WorkerConfig{})
@@ -299,7 +325,7 @@ func TestArgsThatDoNotFit(t *testing.T) {
 		first, second := s.record(ids[0]), s.record(ids[1])
 		require.Equal(t, durable.Dead, first.State)
 		require.Equal(t, 1, first.Attempt)
-		require.Contains(t, *first.Error, "decode args: json: cannot unmarshal number into Go struct field letter.to")
+		require.Contains(t, *first.Error, `decode args: field "to" holds a number, which is no string`)
 		require.Equal(t, durable.Pending, second.State)
 		s.pass(time.Hour)
 		require.Equal(t, 5, s.record(ids[1]).Attempt)

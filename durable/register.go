@@ -2,6 +2,7 @@ package durable
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -36,7 +37,7 @@ func Register[A any](w *Worker, job Job[A], handler func(ctx context.Context, ru
 			if err != nil {
 				return err // the key may come with the next deploy
 			}
-			if err := fill(x.codec, encoded, &run.Args); err != nil && !again {
+			if err := fill(encoded, &run.Args); err != nil && !again {
 				return Permanent(err)
 			} else if err != nil {
 				return err
@@ -45,7 +46,10 @@ func Register[A any](w *Worker, job Job[A], handler func(ctx context.Context, ru
 		},
 		check: func(text []byte) error {
 			var args A
-			return fill(nil, text, &args)
+			if err := json.Unmarshal(text, &args); err != nil { // for who has just written them
+				return fmt.Errorf("decode args: %w", err)
+			}
+			return nil
 		}})
 }
 

@@ -302,7 +302,9 @@ func requireSaid(t *testing.T, o opened, role postgres.Role, said bool) {
 // edges are inputs at the bounds of what may be stored, and just beyond them, and each
 // character that a terminal may obey, in each text that has a rule.
 func edges() (all []same) {
-	add := func(name string, sql plainly, run func(*store.NewRun)) { all = append(all, same{name: name, sql: sql, run: run}) }
+	add := func(name string, sql plainly, run func(*store.NewRun)) {
+		all = append(all, same{name: name, sql: sql, run: run})
+	}
 	text := func(name, text string) {
 		if text != "" { // for a Client that is no key; in SQL null is, and a key that was forgotten is refused
 			add("key of "+name, plainly{"key": text}, func(r *store.NewRun) { r.Key.Text = text })
