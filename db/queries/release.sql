@@ -18,7 +18,8 @@ FOR KEY SHARE;
 -- Ends the part that runs have in the permits of their claim, after they were settled:
 -- whatever their verdict, none of them is running under the claim. With the last of a
 -- claim its permits are deleted whole; before, a permit may be left with no run and no
--- place. Returns whether a run waits for what was freed.
+-- place. Returns whether a run waits for what was freed: the last one of its lines is looked
+-- for, as the index begins with what was admitted since it was last vacuumed.
 -- Index: leases_pkey, permits_pkey, waiting_order. Locks: the permits of one claim, whose
 -- lease the transaction has locked. A second settlement of the same claim waits, and
 -- computes again from the row as it is then.
@@ -94,10 +95,12 @@ WITH gone AS MATERIALIZED (
 )
 SELECT coalesce(
     bool_or(
-        EXISTS (
-            SELECT
+        (
+            SELECT true
             FROM durable.waiting
             WHERE waiting.gate = touched.gate
+            ORDER BY waiting.gate DESC, waiting.lane DESC, waiting.due_at DESC, waiting.run_id DESC
+            LIMIT 1
         )
     ),
     false

@@ -14,13 +14,14 @@ SELECT
 
 -- name: GuardSession :exec
 -- Guard for as long as the session lasts, where no pooler may give it to others.
--- Batches that would set the same need no Guard of their own.
+-- Batches that would set the same need no Guard, and no Idle, of their own.
 -- Idempotent: a repeat sets the same.
 SELECT
     set_config('enable_seqscan', 'off', false),
     set_config('enable_bitmapscan', 'off', false),
     set_config('jit', 'off', false),
     set_config('plan_cache_mode', 'force_generic_plan', false),
+    set_config('idle_in_transaction_session_timeout', '10s', false),
     set_config('lock_timeout', @lock_timeout::text, false),
     set_config('statement_timeout', @statement_timeout::text, false);
 

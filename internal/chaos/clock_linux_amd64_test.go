@@ -25,15 +25,15 @@ import (
 // own in the place of the vDSO's: it adds to the wall clock what a file says, which the
 // test writes. Elapsed time is real.
 
-func init() {
-	ledgerNow = func() time.Time { return time.Unix(0, int64(lease.Elapsed())) } // the same for all processes
-	stepClock = func() error { return takeClockFrom(os.Getenv("CHAOS_CLOCK")) }
-}
+// ledgerNow is the clock of the ledger, which is the same for all processes.
+func ledgerNow() time.Time { return time.Unix(0, int64(lease.Elapsed())) }
 
 const pageSize = 4096
 
-// takeClockFrom has the wall clock of this process be ahead by the seconds that a file has.
-func takeClockFrom(name string) error {
+// stepClock has the wall clock of this process be ahead by the seconds that a file has, if
+// the test names one.
+func stepClock() error {
+	name := os.Getenv("CHAOS_CLOCK")
 	if name == "" {
 		return nil
 	}

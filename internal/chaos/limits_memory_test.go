@@ -129,8 +129,11 @@ func (p *pit) work(db store.Store, n int) {
 	})
 	boundedBy(w, p.dir, n)
 	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- w.Run(ctx) }()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = w.Run(ctx)
+	}()
 	p.t.Cleanup(func() {
 		stop()
 		<-ended

@@ -45,13 +45,6 @@ const (
 	cappedMost    = 3
 )
 
-// The clock of the ledger is the same for all processes, also while their wall clocks are
-// stepped, where a platform has a way to do that.
-var (
-	ledgerNow = time.Now
-	stepClock = func() error { return nil }
-)
-
 // registerBounded registers the job whose handler writes into a ledger, a file of its
 // process, when it begins and when it ends.
 func registerBounded(app *durablecmd.App) {

@@ -124,9 +124,11 @@ func (a *admission) take(ctx context.Context) (gates []int64, err error) {
 	if a.unpinned {
 		b.add(queries.Pin)
 	}
-	lock, statement := limits(ctx, heldLimit)
-	b.add(queries.Guard, lock, statement)
-	b.add(queries.Idle)
+	if !a.guardsFor(ctx) {
+		lock, statement := limits(ctx, heldLimit)
+		b.add(queries.Guard, lock, statement)
+		b.add(queries.Idle)
+	}
 	b.add(queries.TakeTurns, lines, takes, small(a.request.Limit), micro(admit.BusyAgain), int32(spareTurns)).Query(func(rows pgx.Rows) (err error) {
 		gates, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 		return err

@@ -114,10 +114,16 @@ func (s *Store) guardedFor(ctx context.Context, most time.Duration) *batch {
 // connections. Where those are guarded as a whole and the caller's patience is no
 // shorter than theirs, nothing has to be set.
 func (s *Store) hot(ctx context.Context) *batch {
-	if deadline, ok := ctx.Deadline(); s.guards && ok && time.Until(deadline) >= sessionPatience {
+	if s.guardsFor(ctx) {
 		return &batch{names: s.names}
 	}
 	return s.guardedFor(ctx, heldLimit)
+}
+
+// guardsFor reports whether the guard of the engine's connections will do for a call.
+func (s *Store) guardsFor(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return s.guards && ok && time.Until(deadline) >= sessionPatience
 }
 
 // A session's guard bounds statements by sessionLimit, and will do for calls that

@@ -147,6 +147,7 @@ SELECT
     set_config('enable_bitmapscan', 'off', false),
     set_config('jit', 'off', false),
     set_config('plan_cache_mode', 'force_generic_plan', false),
+    set_config('idle_in_transaction_session_timeout', '10s', false),
     set_config('lock_timeout', $1::text, false),
     set_config('statement_timeout', $2::text, false)
 `
@@ -157,7 +158,7 @@ type GuardSessionParams struct {
 }
 
 // Guard for as long as the session lasts, where no pooler may give it to others.
-// Batches that would set the same need no Guard of their own.
+// Batches that would set the same need no Guard, and no Idle, of their own.
 // Idempotent: a repeat sets the same.
 func (q *Queries) GuardSession(ctx context.Context, arg GuardSessionParams) error {
 	_, err := q.db.Exec(ctx, GuardSession, arg.LockTimeout, arg.StatementTimeout)
