@@ -54,7 +54,7 @@ func answers(t *testing.T, address, text string) (all []*http.Response, bodies [
 		}
 		body, _ := io.ReadAll(answer.Body)
 		_ = answer.Body.Close()
-		all, bodies = append(all, answer), append(bodies, string(body))
+		all, bodies = append(all, answer), append(bodies, string(body)) //nolint:bodyclose // closed above
 	}
 }
 
@@ -132,7 +132,7 @@ func TestNothingHostileGetsThrough(t *testing.T) {
 		"HTTP/2":                         "PRI * HTTP/2.0\n\nSM\n\n",
 		"a version of its own":           "GET /runs HTTP/9.9\n" + host + "\n",
 	} {
-		all, bodies := answers(t, address, text)
+		all, bodies := answers(t, address, text) //nolint:bodyclose // answers closes them
 		require.LessOrEqual(t, len(all), 1, "%s: a second request came through", name)
 		for i, answer := range all {
 			require.GreaterOrEqual(t, answer.StatusCode, 400, "%s: %s", name, bodies[i])
@@ -148,7 +148,7 @@ func TestNothingHostileGetsThrough(t *testing.T) {
 		}
 	}
 	for _, ranges := range []string{"bytes=0-0", "bytes=-1", "bytes=0-0,1-1,2-2", "bytes=99999999999999999999-", "rows=1"} {
-		all, bodies := answers(t, address, get("/openapi.json", "Connection: close\nRange: "+ranges+"\n"))
+		all, bodies := answers(t, address, get("/openapi.json", "Connection: close\nRange: "+ranges+"\n")) //nolint:bodyclose // answers closes them
 		require.Len(t, all, 1)
 		require.Equal(t, http.StatusOK, all[0].StatusCode, "%s: %s", ranges, bodies[0])
 	}
@@ -183,7 +183,7 @@ func TestSlowRequestsAreClosed(t *testing.T) {
 				if _, err := conn.Write([]byte(" ")); err != nil {
 					return
 				}
-				time.Sleep(20 * time.Millisecond)
+				<-time.After(20 * time.Millisecond)
 			}
 		}()
 		status, _ := rawly(t, address, "GET /runs HTTP/1.1\nHost: localhost\nAuthorization: Bearer "+operatorToken+"\n\n")
