@@ -31,8 +31,8 @@ type forgetful struct {
 // answersOf is how many answers come between two that are lost, on average.
 const answersOf = 15
 
-// asked calls, and returns the answer if the caller is to know it.
-func asked[A any](f *forgetful, call func() (A, error)) (answer A, err error) {
+// forgotten calls, and returns the answer if the caller is to know it.
+func forgotten[A any](f *forgetful, call func() (A, error)) (answer A, err error) {
 	if f.cut.Load() {
 		return answer, errLost
 	}
@@ -45,18 +45,18 @@ func asked[A any](f *forgetful, call func() (A, error)) (answer A, err error) {
 }
 
 func (f *forgetful) Claim(ctx context.Context, r store.ClaimRequest) ([]store.ClaimedRun, error) {
-	return asked(f, func() ([]store.ClaimedRun, error) { return f.Store.Claim(ctx, r) })
+	return forgotten(f, func() ([]store.ClaimedRun, error) { return f.Store.Claim(ctx, r) })
 }
 
 func (f *forgetful) HandBack(ctx context.Context, r store.ClaimRequest) (int, error) {
-	return asked(f, func() (int, error) { return f.Store.HandBack(ctx, r) })
+	return forgotten(f, func() (int, error) { return f.Store.HandBack(ctx, r) })
 }
 
 func (f *forgetful) Settle(ctx context.Context, s []store.Settlement) ([]store.Verdict, error) {
 	if f.cut.Load() {
 		f.late.Go(func() { f.settleLate(context.WithoutCancel(ctx), s) })
 	}
-	return asked(f, func() ([]store.Verdict, error) { return f.Store.Settle(ctx, s) })
+	return forgotten(f, func() ([]store.Verdict, error) { return f.Store.Settle(ctx, s) })
 }
 
 // settleLate settles when the first of the runs is executed once more.
@@ -78,11 +78,11 @@ func (f *forgetful) settleLate(ctx context.Context, s []store.Settlement) {
 }
 
 func (f *forgetful) Renew(ctx context.Context, held []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
-	return asked(f, func() ([]lease.ClaimID, error) { return f.Store.Renew(ctx, held, d) })
+	return forgotten(f, func() ([]lease.ClaimID, error) { return f.Store.Renew(ctx, held, d) })
 }
 
 func (f *forgetful) Reclaim(ctx context.Context, r store.ReclaimRequest) (store.ReclaimResult, error) {
-	return asked(f, func() (store.ReclaimResult, error) { return f.Store.Reclaim(ctx, r) })
+	return forgotten(f, func() (store.ReclaimResult, error) { return f.Store.Reclaim(ctx, r) })
 }
 
 // The workers of this process lose answers of the store in memory, and are cut off from it
