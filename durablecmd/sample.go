@@ -77,8 +77,9 @@ const (
 	// probeEvery is how old a probe of the locks becomes before a health check or a scrape
 	// makes another.
 	probeEvery = 10 * time.Second
-	// probeWithin bounds the time for which they wait for it.
-	probeWithin = 2 * time.Second
+	// probeWithin bounds each of the two calls of a probe. A health check that waits for both
+	// still answers within the second that Kubernetes gives it.
+	probeWithin = 250 * time.Millisecond
 )
 
 // lockProbe keeps what was last found of the store of the locks, where that is another one
@@ -88,7 +89,9 @@ type lockProbe struct {
 	probe func(context.Context) (lock.Health, error)
 	now   func() time.Duration // on this machine's monotonic clock
 
-	mu    sync.Mutex // guards what is below; held while a probe is made
+	probing sync.Mutex // held by the one that probes
+
+	mu    sync.Mutex // guards what is below
 	found *probed
 	at    time.Duration
 }
@@ -107,19 +110,34 @@ func (p *probed) metrics() *metrics.LockProbe {
 	return &metrics.LockProbe{Healthy: p.health == lock.Healthy, Took: p.took}
 }
 
-// latest is what is known, which is not older than probeEvery; nil: locks are not probed.
+// latest is what is known, and probes first if that is old. One probes at a time; others
+// get what is known. It is nil where locks are not probed, or until the first probe has ended.
 func (p *lockProbe) latest(ctx context.Context) *probed {
 	if p == nil {
 		return nil
 	}
+	if p.due() && p.probing.TryLock() {
+		p.renew(ctx)
+		p.probing.Unlock()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if began := p.now(); p.found == nil || began-p.at >= probeEvery {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeWithin)
-		defer cancel()
-		health, _ := p.probe(ctx) // its error may hold what clients may not see; the lockers log it
-		p.at = p.now()
-		p.found = &probed{health, p.at - began}
-	}
 	return p.found
+}
+
+func (p *lockProbe) due() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.found == nil || p.now()-p.at >= probeEvery
+}
+
+func (p *lockProbe) renew(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*probeWithin)
+	defer cancel()
+	began := p.now()
+	health, _ := p.probe(ctx) // its error may hold what clients may not see; the lockers log it
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.at = p.now()
+	p.found = &probed{health, p.at - began}
 }

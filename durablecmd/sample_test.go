@@ -3,6 +3,8 @@ package durablecmd_test
 import (
 	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -63,4 +65,38 @@ func TestLocksAreProbedNowAndThen(t *testing.T) {
 	ask(time.Second, 2, lock.Unhealthy)
 	health = lock.Healthy
 	ask(10*time.Second, 3, lock.Healthy)
+}
+
+func TestAProbeThatHangsHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	var now atomic.Int64
+	var hangs atomic.Bool
+	begun, end := make(chan struct{}), make(chan struct{})
+	latest := durablecmd.ProbingLocks(func(context.Context) (lock.Health, error) {
+		if hangs.Load() {
+			close(begun)
+			<-end
+			return lock.Unhealthy, nil
+		}
+		return lock.Healthy, nil
+	}, func() time.Duration { return time.Duration(now.Load()) })
+	latest(t.Context())
+	hangs.Store(true)
+	now.Store(int64(time.Minute))
+	var probing sync.WaitGroup
+	probing.Go(func() { latest(t.Context()) })
+	<-begun
+	answered := make(chan lock.Health, 1)
+	go func() {
+		health, _ := latest(t.Context())
+		answered <- health
+	}()
+	select {
+	case health := <-answered:
+		require.Equal(t, lock.Healthy, health, "what is known")
+	case <-time.After(10 * time.Second):
+		t.Error("it waits for the probe of another")
+	}
+	close(end)
+	probing.Wait()
 }

@@ -135,7 +135,7 @@ type readiness struct {
 	Stuck        int             `json:"stuck"`
 	SinceContact *store.Duration `json:"since_contact"` // with the database
 	Unsettled    *unsettled      `json:"unsettled"`     // outcomes that the database does not take; null: none
-	Locks        *lock.Health    `json:"locks"`         // of their store, as the last probe found it; null: it is the database
+	Locks        *lock.Health    `json:"locks"`         // of their store, as the last probe found it; null: it is the database, or the first probe is under way
 	SetAside     []setAside      `json:"set_aside"`     // what else the database refuses to change, and the worker goes around; some
 }
 

@@ -21,14 +21,14 @@ import (
 	"github.com/durable-worker/durable-worker/store/storetest"
 )
 
-// concurrently is how many tests run concurrently, unless -parallel or more CPUs say otherwise:
+// parallelTests is how many tests run concurrently, unless -parallel or more CPUs say otherwise:
 // each mostly waits, for its server or for time to pass.
-const concurrently = 6
+const parallelTests = 6
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if parallel := flag.Lookup("test.parallel").Value; parallel.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) && runtime.GOMAXPROCS(0) < concurrently {
-		_ = parallel.Set(strconv.Itoa(concurrently))
+	if parallel := flag.Lookup("test.parallel").Value; parallel.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) && runtime.GOMAXPROCS(0) < parallelTests {
+		_ = parallel.Set(strconv.Itoa(parallelTests))
 	}
 	os.Exit(m.Run())
 }
