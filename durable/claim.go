@@ -187,13 +187,14 @@ func (c *claimer) readHeads(ctx context.Context, now time.Duration) error {
 	return nil
 }
 
-// begin turns what was claimed into executions under one hold.
+// begin turns what was claimed into executions under one hold. They refer to runs, which
+// is theirs from here on.
 func (c *claimer) begin(request store.ClaimRequest, runs []store.ClaimedRun) []*execution {
 	held := &claim{id: request.Claim, alone: request.Alone, limited: len(request.Admissions) > 0, asked: c.asked, unsettled: len(runs), runs: make([]execution, len(runs))}
 	items := make([]*execution, len(runs))
 	for i := range runs {
 		x := &held.runs[i]
-		x.w, x.claim, x.run, x.laneWork = c.w, held, runs[i], c.workOf(runs[i].Lane)
+		x.w, x.claim, x.run, x.laneWork = c.w, held, &runs[i], c.workOf(runs[i].Lane)
 		if x.room != nil {
 			x.room.executing.Add(1)
 		}

@@ -21,8 +21,8 @@ func (s *settler) group(batch []ended) ([]*claim, []store.Settlement) {
 	}
 	claims := make([]*claim, 0, len(position))
 	settlements := make([]store.Settlement, 0, len(position))
-	settled := make([]store.Settled, len(batch))
-	start := 0
+	s.settled = slices.Grow(s.settled[:0], len(batch))[:len(batch)]
+	settled, start := s.settled, 0
 	for i, e := range batch {
 		settled[i] = store.Settled{ID: e.x.run.ID, Outcome: e.outcome}
 		if i+1 < len(batch) && batch[i+1].x.claim == e.x.claim {

@@ -127,7 +127,7 @@ func (x *execution) outcome(ctx context.Context, f failure) store.Outcome {
 		o.Stack, o.Log = storable.Text(f.stack, store.MaxErrorSize), x.logText(o.Kind)
 		return o
 	}
-	o := decideOutcome(asked, f.err, cause, &x.run, x.retry)
+	o := decideOutcome(asked, f.err, cause, x.run, x.retry)
 	if o.Kind.Recorded() {
 		o.Error, o.Stack = storable.Text(errorText(f.err), store.MaxErrorSize), storable.Text(f.stack, store.MaxErrorSize)
 		o.Log = x.logText(o.Kind)
@@ -184,7 +184,7 @@ func decideOutcome(asked *endingError, err, cause error, run *store.ClaimedRun, 
 
 // fallback is the outcome when nothing of the user's can be asked.
 func (x *execution) fallback() store.Outcome {
-	o := decideOutcome(nil, errExited, nil, &x.run, Fixed(unknownDelay))
+	o := decideOutcome(nil, errExited, nil, x.run, Fixed(unknownDelay))
 	o.Error = errExited.Error()
 	return o
 }

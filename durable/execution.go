@@ -19,7 +19,7 @@ type execution struct {
 
 	w     *Worker
 	claim *claim
-	run   store.ClaimedRun
+	run   *store.ClaimedRun // the execution's own, where the store's answer has it
 
 	begun      atomic.Bool  // the handler has been called, or is about to be
 	returned   atomic.Bool  // the handler has returned, or will not be called

@@ -13,7 +13,7 @@ import (
 // Allocations are counted over the whole process, so this test has it for itself.
 func TestSeams_CostNothingWhereTheyAreNotUsed(t *testing.T) {
 	ctx := context.Background()
-	x := &execution{laneWork: &laneWork{counts: observe.NewTally().Lane("default", "job")}, w: &Worker{}}
+	x := &execution{run: &store.ClaimedRun{}, laneWork: &laneWork{counts: observe.NewTally().Lane("default", "job")}, w: &Worker{}}
 	x.call = func(context.Context, *execution) error { return nil }
 	batch, verdicts, run := []ended{{x: x}}, []store.Verdict{store.Applied}, []NewRun{{}}
 	allocations := func(pass Middleware) float64 {

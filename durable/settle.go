@@ -20,8 +20,9 @@ type settler struct {
 
 	mu      sync.Mutex
 	waiting []ended
-	bytes   int  // of the waiting outcomes
-	awaited bool // one of them is the last of a limited claim, for whose places others wait
+	taken   []ended // what take gave last, and room for the next; the run method's own
+	bytes   int     // of the waiting outcomes
+	awaited bool    // one of them is the last of a limited claim, for whose places others wait
 	room    sync.Cond
 	logged  bool // it was logged that handlers wait for room
 	lifted  bool // the worker drains: no handler waits for room any more
@@ -33,10 +34,11 @@ type settler struct {
 	wroteBefore time.Duration
 
 	// The run method's own.
-	failures int           // calls in a row that failed
-	deferred []ended       // their rows were locked by another transaction
-	deferAt  time.Duration // monotonic time when the deferred ones are settled again
-	left     []ended       // given up: ctx has ended
+	failures int             // calls in a row that failed
+	settled  []store.Settled // room for what one call writes
+	deferred []ended         // their rows were locked by another transaction
+	deferAt  time.Duration   // monotonic time when the deferred ones are settled again
+	left     []ended         // given up: ctx has ended
 	aside    asideOutcomes
 
 	refused *UnsettledError // once run has ended: outcomes set aside that are left
@@ -60,6 +62,8 @@ const (
 	// settleBatch and settleBytes bound the outcomes of one transaction.
 	settleBatch = 1000
 	settleBytes = 2 << 20
+	// takenMost bounds the room for outcomes that is kept while there are none.
+	takenMost = 4 * settleBatch
 	// waitingBytes bounds the outcomes that wait.
 	waitingBytes = 64 << 20
 	// deferredPause is the time after which a run whose row was locked by another
@@ -213,13 +217,16 @@ func (s *settler) linger(ctx context.Context) {
 	}
 }
 
-// take returns the next batch.
+// take returns the next batch, which is the caller's until the next call.
 func (s *settler) take() (batch []ended, closed bool) {
+	clear(s.taken)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n, bytes := portion(s.waiting)
-	batch = s.waiting[:n:n]
-	s.waiting = append(make([]ended, 0, max(len(s.waiting)-n, min(2*n, settleBatch))), s.waiting[n:]...)
+	batch, s.taken, s.waiting = s.waiting[:n:n], s.waiting, append(s.taken[:0], s.waiting[n:]...)
+	if cap(s.taken) > takenMost {
+		s.taken = nil
+	}
 	s.bytes -= bytes
 	s.awaited = false
 	if s.logged = s.logged && len(s.waiting) > s.limit/2; n > 0 {
@@ -346,11 +353,13 @@ func (s *settler) send(ctx context.Context, batch []ended, claims []*claim, sett
 	verdicts, err := s.w.store.Settle(bounded, settlements)
 	s.w.observeWrite(sent, accepted(verdicts), err)
 	if err != nil {
+		s.settled = nil // a store that has not answered may still be at it
 		s.failures++
 		return err
 	}
 	s.failures = 0
 	s.wrote.Store(int64(s.w.config.Elapsed()))
 	s.conclude(ctx, claims, settlements, verdicts, batch)
+	clear(s.settled)
 	return nil
 }

@@ -73,7 +73,7 @@ func (x *execution) giveUp() {
 		return
 	}
 	x.keepFailure(ErrTimeout)
-	o := decideOutcome(nil, ErrTimeout, nil, &x.run, Fixed(unknownDelay))
+	o := decideOutcome(nil, ErrTimeout, nil, x.run, Fixed(unknownDelay))
 	defer func() { // also when the retry policy exits
 		if reason := x.cancelReason.Load(); reason != nil {
 			o = outcomeCancelled(ErrTimeout, *reason)
@@ -87,7 +87,7 @@ func (x *execution) giveUp() {
 		x.logger().Error("handler is stuck: it ignored its timeout; the run is settled as failed", "event", "run.stuck", "timeout", x.run.Timeout.String(), "stack", o.Stack)
 		x.w.settler.add(x, o)
 	}()
-	o = decideOutcome(nil, ErrTimeout, nil, &x.run, x.retry)
+	o = decideOutcome(nil, ErrTimeout, nil, x.run, x.retry)
 }
 
 // watchLost waits half a margin after a claim was lost, then marks the

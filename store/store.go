@@ -216,7 +216,8 @@ type Claimer interface {
 	// higher fence. Runs that another claim is taking at the same moment are
 	// skipped. The runs come in the order of the steps. No runs: no lease.
 	// The same claim sent again, while its lease exists, returns those of the
-	// runs it was given the first time that are still running under it.
+	// runs it was given the first time that are still running under it. The answer
+	// is the caller's, who may change it.
 	Claim(ctx context.Context, request ClaimRequest) ([]ClaimedRun, error)
 	// HandBack requeues the runs of a claim whose answer never came. Runs that are
 	// still running under it are handed back as Settle does it: pending and due
@@ -232,7 +233,8 @@ type Claimer interface {
 	// order of the runs, settlement after settlement. All in one transaction,
 	// except the runs that are Deferred, whose claim keeps its lease. A run that
 	// is to be cancelled is cancelled where its outcome would have made it
-	// pending.
+	// pending. Once a Store has answered without an error it keeps no part of
+	// settlements: the caller uses their memory again.
 	Settle(ctx context.Context, settlements []Settlement) ([]Verdict, error)
 	// Reclaim requeues the runs of expired leases: pending, due now, the
 	// attempt refunded, one crash counted. From the second crash on a run is

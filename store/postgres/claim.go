@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -164,6 +165,9 @@ func (d *dealing) scan(rows pgx.Rows) error {
 	var schedule *int32
 	var timeout *int64
 	for rows.Next() {
+		if len(d.runs) == 1 && d.dealt > 1 {
+			d.runs = slices.Grow(d.runs, d.dealt-1) // each row says how many there are
+		}
 		d.runs = append(d.runs, store.ClaimedRun{}) // read into where it stays
 		run := &d.runs[len(d.runs)-1]
 		err := rows.Scan((*binaryUUID)(&run.ID), &run.Lane, &run.Attempt, &run.MaxAttempts, &run.CrashCount, (*int64)(&run.Fence),
