@@ -72,6 +72,13 @@ func defaultPolicy() policy {
 
 // with returns the policy changed by the options, and what was wrong with them.
 func (p policy) with(place scope, options []Option) (policy, []error) {
+	if len(options) == 0 && len(p.keyedBy) == 0 {
+		return p, nil // most enqueues: nothing that an option could change is allocated
+	}
+	return p.changed(place, options)
+}
+
+func (p policy) changed(place scope, options []Option) (policy, []error) {
 	var faults []error
 	for _, o := range options {
 		switch {
