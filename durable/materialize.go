@@ -106,10 +106,10 @@ func newEvaluator(w *Worker) *evaluator {
 // evaluate materializes once, and reports whether there may be more immediately.
 func (e *evaluator) evaluate(ctx context.Context) (made store.MaterializeResult, more bool, err error) {
 	w := e.w
-	e.plan.Begin()
 	bounded, cancel := context.WithTimeout(ctx, w.callTimeout())
+	e.plan.Begin(bounded)
 	began := w.config.Elapsed()
-	made, err = w.store.Materialize(bounded, e.chunk, func(now time.Time, s store.Schedule) store.Decision { return e.plan.Decide(bounded, now, s) })
+	made, err = w.store.Materialize(bounded, e.chunk, e.plan.Decide)
 	took := w.config.Elapsed() - began
 	cancel()
 	w.observeCall(err)

@@ -32,10 +32,12 @@ func Register[A any](w *Worker, job Job[A], handler func(ctx context.Context, ru
 	again := job.policy.retryArgs
 	w.register(job.fault, handler == nil, registration{info: job.Info(), aliases: job.policy.aliases, limits: job.policy.limits, retry: retry, codec: job.policy.codec,
 		call: func(ctx context.Context, x *execution) error {
-			run := Run[A]{RunInfo: x.runInfo(), execution: x}
-			encoded, err := x.unseal(ArgsPart, x.run.Args)
-			if err != nil {
-				return err // the key may come with the next deploy
+			run, encoded := Run[A]{RunInfo: x.runInfo(), execution: x}, x.run.Args
+			if x.codec != nil {
+				var err error
+				if encoded, err = x.unseal(ArgsPart, encoded); err != nil {
+					return err // the key may come with the next deploy
+				}
 			}
 			if err := fill(encoded, &run.Args); err != nil && !again {
 				return Permanent(err)

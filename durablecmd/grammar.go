@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // grammar is the command line.
@@ -38,10 +40,21 @@ type grammar struct {
 	Build       versionVerb     `cmd:"" name:"version" help:"Print the version, and how the program was built."`
 }
 
+// newGrammar is the command line before it is read. Verbs that differ in what they do with
+// runs, and in nothing else, are one type.
+func newGrammar() *grammar {
+	g := &grammar{}
+	runs, problems := &g.Runs, &g.Problems
+	runs.Cancel.Action, runs.Retry.Action = store.CancelRuns, store.RetryRuns
+	runs.Acknowledge.Action, runs.Delete.Action = store.AcknowledgeRuns, store.DeleteRuns
+	problems.Retry.Action, problems.Acknowledge.Action, problems.Delete.Action = store.RetryRuns, store.AcknowledgeRuns, store.DeleteRuns
+	return g
+}
+
 // parse reads the arguments. Without an error and without a verb nothing is
 // left to do: help or the version was printed.
 func (p *program) parse() (verb func(ctx context.Context) error, err error) {
-	var g grammar
+	g := newGrammar()
 	for _, arg := range p.args { // the parser would store U+FFFD in its place
 		if !utf8.ValidString(arg) {
 			return nil, usage("argument %.150q: want UTF-8", arg)
@@ -53,7 +66,7 @@ func (p *program) parse() (verb func(ctx context.Context) error, err error) {
 			"Configuration comes from environment variables; see the command config.\n\n"+
 			"Exit codes: 0 done, 1 error, 2 wrong usage or configuration, 3 the run waited for is dead or cancelled, 4 it has not ended in time."),
 		kong.Vars{"version": p.seams.versionOf()}, kong.WithHyphenPrefixedParameters(true), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
-	parser, err := kong.New(&g, options...)
+	parser, err := kong.New(g, options...)
 	if err == nil {
 		err = duplicate(parser.Model.Node)
 	}

@@ -14,10 +14,10 @@ import (
 
 // problemsVerb is the verb problems.
 type problemsVerb struct {
-	List        problemsListVerb        `cmd:"" help:"List dead runs, grouped by job and by what their errors have in common; those acknowledged are left out."`
-	Retry       problemsRetryVerb       `cmd:"" help:"Make the runs of a group pending again, with a full set of attempts."`
-	Acknowledge problemsAcknowledgeVerb `cmd:"" help:"Take the runs of a group off the list. They stay dead."`
-	Delete      problemsDeleteVerb      `cmd:"" help:"Delete the runs of a group."`
+	List        problemsListVerb   `cmd:"" help:"List dead runs, grouped by job and by what their errors have in common; those acknowledged are left out."`
+	Retry       problemsChangeVerb `cmd:"" help:"Make the runs of a group pending again, with a full set of attempts."`
+	Acknowledge problemsChangeVerb `cmd:"" help:"Take the runs of a group off the list. They stay dead."`
+	Delete      problemsChangeVerb `cmd:"" help:"Delete the runs of a group."`
 }
 
 type (
@@ -27,20 +27,13 @@ type (
 		Acknowledged bool     `help:"List the acknowledged ones instead."`
 		JSON         bool     `name:"json" help:"Print JSON."`
 	}
-	groupFlags struct {
+	problemsChangeVerb struct {
 		Group  string `arg:"" help:"Id of the group, from the list."`
 		Yes    bool   `help:"Confirm the change (required)."`
 		Reason string `help:"Reason, recorded in the audit log."`
 		JSON   bool   `name:"json" help:"Print JSON."`
-	}
-	problemsRetryVerb struct {
-		groupFlags
-	}
-	problemsAcknowledgeVerb struct {
-		groupFlags
-	}
-	problemsDeleteVerb struct {
-		groupFlags
+
+		Action store.RunAction `kong:"-"` // what it does with the runs: see newGrammar
 	}
 )
 
@@ -73,32 +66,17 @@ func (v problemsListVerb) Run(ctx context.Context, p *program) error {
 	})
 }
 
-// Run retries.
-func (v problemsRetryVerb) Run(ctx context.Context, p *program) error {
-	return p.changeGroup(ctx, v.groupFlags, store.RetryRuns)
-}
-
-// Run acknowledges.
-func (v problemsAcknowledgeVerb) Run(ctx context.Context, p *program) error {
-	return p.changeGroup(ctx, v.groupFlags, store.AcknowledgeRuns)
-}
-
-// Run deletes.
-func (v problemsDeleteVerb) Run(ctx context.Context, p *program) error {
-	return p.changeGroup(ctx, v.groupFlags, store.DeleteRuns)
-}
-
-// changeGroup does one thing with all runs of a group.
-func (p *program) changeGroup(ctx context.Context, flags groupFlags, action store.RunAction) error {
-	if !flags.Yes {
+// Run does one thing with all runs of a group.
+func (v problemsChangeVerb) Run(ctx context.Context, p *program) error {
+	if !v.Yes {
 		return usage("this changes every run of the group: confirm with --yes")
 	}
 	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
-		done, err := o.ChangeProblem(ctx, action, flags.Group, flags.Reason, nil)
+		done, err := o.ChangeProblem(ctx, v.Action, v.Group, v.Reason, nil)
 		if done.Seen == 0 && err != nil {
 			return err
 		}
-		if flags.JSON {
+		if v.JSON {
 			return errors.Join(p.printJSON(done), err)
 		}
 		_, failed := fmt.Fprintln(p.stdout, bulkText(done, ""))

@@ -13,18 +13,18 @@ import (
 
 // runsVerb is the verb runs.
 type runsVerb struct {
-	List        runsListVerb        `cmd:"" help:"List runs, newest first."`
-	Show        runsShowVerb        `cmd:"" help:"Show a run with its attempts."`
-	Reveal      runsRevealVerb      `cmd:"" help:"Show a run with what a rule hides of its args, result and checkpoint. Recorded in the audit log."`
-	Explain     runsExplainVerb     `cmd:"" help:"Explain why a run waits and when it may start, how it is executing, why it ended, or why it does not exist."`
-	Logs        runsLogsVerb        `cmd:"" help:"Print the lines that a run's handler has logged."`
-	Wait        runsWaitVerb        `cmd:"" help:"Wait until a run has ended. Exits 0 if it succeeded, 3 if it is dead or cancelled, 4 after --timeout."`
-	Count       runsCountVerb       `cmd:"" help:"Count runs by state. Large counts may be lower bounds (10000+) or estimates (about)."`
-	Cancel      runsCancelVerb      `cmd:"" help:"Cancel runs. A running one is asked to stop, and ends cancelled unless it succeeds."`
-	Retry       runsRetryVerb       `cmd:"" help:"Make dead or cancelled runs pending again, with a full set of attempts."`
-	Acknowledge runsAcknowledgeVerb `cmd:"" help:"Take dead runs off the list of problems. They stay dead."`
-	Delete      runsDeleteVerb      `cmd:"" help:"Delete runs that are not running."`
-	Rerun       runsRerunVerb       `cmd:"" help:"Create a new run like an earlier one, and print its id."`
+	List        runsListVerb    `cmd:"" help:"List runs, newest first."`
+	Show        runsShowVerb    `cmd:"" help:"Show a run with its attempts."`
+	Reveal      runsRevealVerb  `cmd:"" help:"Show a run with what a rule hides of its args, result and checkpoint. Recorded in the audit log."`
+	Explain     runsExplainVerb `cmd:"" help:"Explain why a run waits and when it may start, how it is executing, why it ended, or why it does not exist."`
+	Logs        runsLogsVerb    `cmd:"" help:"Print the lines that a run's handler has logged."`
+	Wait        runsWaitVerb    `cmd:"" help:"Wait until a run has ended. Exits 0 if it succeeded, 3 if it is dead or cancelled, 4 after --timeout."`
+	Count       runsCountVerb   `cmd:"" help:"Count runs by state. Large counts may be lower bounds (10000+) or estimates (about)."`
+	Cancel      runsChangeVerb  `cmd:"" help:"Cancel runs. A running one is asked to stop, and ends cancelled unless it succeeds."`
+	Retry       runsChangeVerb  `cmd:"" help:"Make dead or cancelled runs pending again, with a full set of attempts."`
+	Acknowledge runsChangeVerb  `cmd:"" help:"Take dead runs off the list of problems. They stay dead."`
+	Delete      runsChangeVerb  `cmd:"" help:"Delete runs that are not running."`
+	Rerun       runsRerunVerb   `cmd:"" help:"Create a new run like an earlier one, and print its id."`
 }
 
 type (

@@ -27,17 +27,10 @@ type changeFlags struct {
 }
 
 type (
-	runsCancelVerb struct {
+	runsChangeVerb struct {
 		changeFlags
-	}
-	runsRetryVerb struct {
-		changeFlags
-	}
-	runsAcknowledgeVerb struct {
-		changeFlags
-	}
-	runsDeleteVerb struct {
-		changeFlags
+
+		Action store.RunAction `kong:"-"` // what it does with the runs: see newGrammar
 	}
 	runsRerunVerb struct {
 		ID   string         `arg:"" help:"Id of the run, or its first 8 or more characters."`
@@ -53,24 +46,39 @@ type (
 	}
 )
 
-// Run cancels.
-func (v runsCancelVerb) Run(ctx context.Context, p *program) error {
-	return p.changeRuns(ctx, v.changeFlags, store.CancelRuns)
-}
-
-// Run retries.
-func (v runsRetryVerb) Run(ctx context.Context, p *program) error {
-	return p.changeRuns(ctx, v.changeFlags, store.RetryRuns)
-}
-
-// Run deletes.
-func (v runsDeleteVerb) Run(ctx context.Context, p *program) error {
-	return p.changeRuns(ctx, v.changeFlags, store.DeleteRuns)
-}
-
-// Run acknowledges.
-func (v runsAcknowledgeVerb) Run(ctx context.Context, p *program) error {
-	return p.changeRuns(ctx, v.changeFlags, store.AcknowledgeRuns)
+// Run does one thing with the runs that the flags name.
+func (v runsChangeVerb) Run(ctx context.Context, p *program) error {
+	bulk, err := v.bulk()
+	if err != nil {
+		return err
+	}
+	if err := checkIDs(v.ID...); err != nil {
+		return err
+	}
+	filter, err := v.filter(p.now())
+	if err != nil {
+		return err
+	}
+	if filter.Before, err = cursor(v.Cursor); err != nil {
+		return err
+	}
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
+		if bulk {
+			return p.changeAll(ctx, o, v.Action, filter, v.changeFlags)
+		}
+		ids, err := findIDs(ctx, o, v.ID)
+		if err != nil {
+			return err
+		}
+		changed, err := o.Change(ctx, store.RunCommand{Action: v.Action, Reason: v.Reason, Runs: ids})
+		if err != nil {
+			return err
+		}
+		if err := p.printChanged(changed, v.JSON); err != nil {
+			return err
+		}
+		return changed.Refused(v.Action)
+	})
 }
 
 // bulk reports whether all runs that match are meant, and refuses what is
@@ -126,41 +134,6 @@ func (p *program) withRun(ctx context.Context, id string, do func(ctx context.Co
 			return err
 		}
 		return do(ctx, o, found)
-	})
-}
-
-// changeRuns does one thing with the runs that the flags name.
-func (p *program) changeRuns(ctx context.Context, flags changeFlags, action store.RunAction) error {
-	bulk, err := flags.bulk()
-	if err != nil {
-		return err
-	}
-	if err := checkIDs(flags.ID...); err != nil {
-		return err
-	}
-	filter, err := flags.filter(p.now())
-	if err != nil {
-		return err
-	}
-	if filter.Before, err = cursor(flags.Cursor); err != nil {
-		return err
-	}
-	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
-		if bulk {
-			return p.changeAll(ctx, o, action, filter, flags)
-		}
-		ids, err := findIDs(ctx, o, flags.ID)
-		if err != nil {
-			return err
-		}
-		changed, err := o.Change(ctx, store.RunCommand{Action: action, Reason: flags.Reason, Runs: ids})
-		if err != nil {
-			return err
-		}
-		if err := p.printChanged(changed, flags.JSON); err != nil {
-			return err
-		}
-		return changed.Refused(action)
 	})
 }
 

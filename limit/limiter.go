@@ -17,16 +17,17 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// ErrFull is what a FullError is.
+// ErrFull matches every FullError in errors.Is.
 var ErrFull = errors.New("limit is full")
 
-// FullError says that a key has no room, or not before the context's deadline. It is
-// an ErrFull.
+// FullError says that a key has no room, or will have none before the context's deadline.
+// It is an ErrFull.
 type FullError struct {
 	Limit string
 	Key   string
-	// RetryIn is when there may be room: of a Mutex or Semaphore, when a permit expires
-	// that is not given back before. Zero: as soon as one is given back.
+	// RetryIn is the time until there may be room. For a Mutex or Semaphore, it is the
+	// time until a permit expires; one may be released earlier. Zero: as soon as one is
+	// released.
 	RetryIn time.Duration
 }
 
@@ -45,7 +46,7 @@ func (e *FullError) Error() string {
 // Is reports that the error is an ErrFull.
 func (e *FullError) Is(target error) bool { return target == ErrFull }
 
-// Store is what a Limiter needs of a store. Every store has it.
+// Store is what a Limiter needs of a store. Every store implements it.
 type Store interface {
 	// UseLimit takes starts or places of a limit, or gives places back.
 	UseLimit(ctx context.Context, request store.LimitRequest) (store.LimitGrant, error)
@@ -55,23 +56,23 @@ type Store interface {
 
 // Config configures a Limiter. The zero value is usable.
 type Config struct {
-	// Terms are those of permits: how long a place stays taken when its process dies,
-	// and how often Do renews it. Default 30 s and 10 s.
+	// Terms say how long a place stays taken after its process has died, and how often
+	// Do renews it. Default 30 s and 10 s.
 	Terms lease.Terms
-	// CallTimeout bounds one call of the store. Default 2 s.
+	// CallTimeout is the time limit of one call to the store. Default 2 s.
 	CallTimeout time.Duration
-	// Logger gets what a person should see. Default: nothing is logged.
+	// Logger gets what a person should know. Default: nothing is logged.
 	Logger *slog.Logger
 	// Elapsed is the process's monotonic clock. Default lease.Elapsed.
 	Elapsed func() time.Duration
-	// Random spreads retries; it answers in [0, 1). Default math/rand/v2.
+	// Random spreads retries; it returns a number in [0, 1). Default math/rand/v2.
 	Random func() float64
 }
 
-// Limiter puts the code of one process under a limit. Create one for each limit with
-// [New]; its methods may be called concurrently. Nothing is started.
+// Limiter applies a limit to the code of one process. Create one for each limit with
+// [New]. Its methods may be called concurrently. New starts nothing.
 //
-// A limit that no worker has declared yet is declared by the first call. One that an
+// If no worker has declared the limit yet, the first call declares it. A limit that an
 // operator has deleted admits everything, as it does for runs.
 type Limiter struct {
 	store  Store
@@ -113,32 +114,32 @@ func New(db Store, limit durable.Limit, config Config) *Limiter {
 	}
 }
 
-// Take takes n starts of a key, or none: then the error is a FullError, which says
-// when to try again. Of a dynamic window the key is required. When Take returns another
-// error, the starts may have been charged all the same.
+// Take takes n starts of a key. If there is no room for all of them, it takes none and
+// returns a FullError, which says when to try again. A dynamic window requires a key. If
+// Take returns any other error, the starts may have been charged all the same.
 func (l *Limiter) Take(ctx context.Context, key string, n int) error {
 	return l.ask(ctx, store.LimitRequest{Usage: store.UsageTake, Key: key, Weight: n})
 }
 
-// Wait takes n starts of a key, and waits until it can. The calls of one process that
-// wait for one key are served in the order in which they came. When the context's
-// deadline comes first, the error is a FullError, immediately; when the context ends,
-// its cause.
+// Wait waits until it can take n starts of a key, and takes them. Within one process,
+// calls that wait for the same key are served in order. If the context's deadline would
+// pass first, Wait returns a FullError immediately; if the context ends, Wait returns its
+// cause.
 func (l *Limiter) Wait(ctx context.Context, key string, n int) error {
 	return l.await(ctx, key, func() error { return l.Take(ctx, key, n) })
 }
 
-// Charge records n starts of a key that have happened already, also when there are not
-// so many left: those that follow wait the longer, by a period at most. Use it where
-// the cost is known only afterwards.
+// Charge records n starts of a key that have already happened, even if there is no room
+// for them. Later starts then wait longer, by one period at most. Use it where you know the
+// cost only afterwards.
 func (l *Limiter) Charge(ctx context.Context, key string, n int) error {
 	return l.ask(ctx, store.LimitRequest{Usage: store.UsageCharge, Key: key, Weight: n})
 }
 
-// Penalize lets nothing of a key start for a time: neither runs nor code outside of
-// runs. What executes continues. Call it when the service that the limit protects asks
-// for a pause. Of two penalties the one that ends later counts; of none or less than a
-// millisecond nothing is recorded.
+// Penalize keeps everything of a key from starting for a time, runs as well as other code.
+// Whatever is executing continues. Call it when the service that the limit protects asks
+// for a pause. If a key is penalized twice, the penalty that ends later counts. A penalty
+// of less than a millisecond is not recorded.
 func (l *Limiter) Penalize(ctx context.Context, key string, d time.Duration) error {
 	if d < time.Millisecond {
 		return nil

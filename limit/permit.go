@@ -14,8 +14,8 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// Permit is the right to places of one key. It ends when it is released, or
-// Config.Terms.Duration after it was acquired or last extended.
+// Permit is the right to places of one key. It ends when you release it, or when
+// Config.Terms.Duration has passed since it was acquired or last extended.
 type Permit struct {
 	limiter *Limiter
 	key     string
@@ -23,14 +23,14 @@ type Permit struct {
 	asked   time.Duration // monotonic time just before it was acquired
 }
 
-// Do executes a function while it has a place of a key. It waits for the place until
-// the context ends. The context of the function ends with the cause lease.ErrLost when
-// the place is lost, and before the store would give it to another; a function that
-// ignores that continues beyond the limit. Do gives the place back when the function has
-// returned, also when it panics.
+// Do waits for a place of a key, until the context ends, and calls a function while it has
+// the place. Do gives the place back when the function has returned, even if it panics.
 //
-// When the place was lost, a lease.ErrLost is joined to the function's own error. Other
-// failures to give it back are no error: it is free when its time is over.
+// If the place is lost, the function's context ends with the cause lease.ErrLost, before
+// the store would give the place to another caller. A function that ignores that continues
+// beyond the limit. The error of Do is then the function's own, joined with lease.ErrLost.
+// If giving the place back fails for any other reason, that is not an error: the place
+// becomes free when its time has run out.
 func (l *Limiter) Do(ctx context.Context, key string, fn func(ctx context.Context) error) (err error) {
 	permit, err := l.Acquire(ctx, key, 1)
 	if err != nil {
@@ -59,13 +59,14 @@ func (l *Limiter) Do(ctx context.Context, key string, fn func(ctx context.Contex
 	return fn(held)
 }
 
-// TryAcquire takes n places of a key, or none: then the error is a FullError.
+// TryAcquire takes n places of a key. If there is no room for all of them, it takes none
+// and returns a FullError.
 func (l *Limiter) TryAcquire(ctx context.Context, key string, n int) (*Permit, error) {
 	p := &Permit{limiter: l, key: key, claim: lease.NewClaimID()}
 	return p.acquired(ctx, p.acquire(ctx, n))
 }
 
-// Acquire takes n places of a key, and waits until it can. It waits as Wait does.
+// Acquire waits until it can take n places of a key, and takes them. It waits as Wait does.
 func (l *Limiter) Acquire(ctx context.Context, key string, n int) (*Permit, error) {
 	p := &Permit{limiter: l, key: key, claim: lease.NewClaimID()}
 	return p.acquired(ctx, l.await(ctx, key, func() error { return p.acquire(ctx, n) }))
@@ -92,8 +93,8 @@ func (p *Permit) request(usage store.LimitUsage, d time.Duration) store.LimitReq
 	return store.LimitRequest{Usage: usage, Key: p.key, Owner: uuid.UUID(p.claim).String(), For: d}
 }
 
-// Extend lets the permit last for Config.Terms.Duration from now. The error is
-// lease.ErrLost when it has ended. What Do executes needs no Extend.
+// Extend makes the permit last for Config.Terms.Duration from now. It returns
+// lease.ErrLost if the permit has ended. A function that Do calls does not need Extend.
 func (p *Permit) Extend(ctx context.Context) error {
 	err := p.limiter.ask(ctx, p.request(store.UsageRenew, p.limiter.config.Terms.Duration))
 	if errors.Is(err, ErrFull) {
@@ -102,9 +103,9 @@ func (p *Permit) Extend(ctx context.Context) error {
 	return err
 }
 
-// Release gives the places back. It uses a context that does not end with ctx, bounded
-// by Config.CallTimeout. The error is lease.ErrLost when the permit had ended, so that
-// another may have had its places meanwhile.
+// Release gives the places back. It does so even if ctx has ended, within
+// Config.CallTimeout. It returns lease.ErrLost if the permit had ended before, in which
+// case others may have had its places meanwhile.
 func (p *Permit) Release(ctx context.Context) error {
 	err := p.limiter.ask(context.WithoutCancel(ctx), p.request(store.UsageGive, 0))
 	if errors.Is(err, ErrFull) {
@@ -113,7 +114,8 @@ func (p *Permit) Release(ctx context.Context) error {
 	return err
 }
 
-// Renew makes the permit a heartbeat.Renewer, for a Keeper of the caller's own.
+// Renew implements heartbeat.Renewer, so that you can keep the permit alive with a Keeper
+// of your own.
 func (p *Permit) Renew(ctx context.Context, claims []lease.ClaimID, _ time.Duration) ([]lease.ClaimID, error) {
 	err := p.Extend(ctx)
 	if errors.Is(err, lease.ErrLost) {

@@ -55,7 +55,7 @@ type Decision struct {
 	Waiting int           // calls of this process that wait for the name now
 }
 
-// End is the end of a grant, or the news that it does not end.
+// End reports that a grant has ended, or that it is overdue.
 type End struct {
 	Name    string
 	Held    time.Duration
@@ -63,15 +63,15 @@ type End struct {
 	Overdue bool // held for 1.5 times as long as expected, and held on
 }
 
-// Call is one call of the store.
+// Call is one call to the store.
 type Call struct {
 	Verb string // acquire, renew, release, probe
 	Took time.Duration
 	Err  error
 }
 
-// Degradation is time during which the store could not be asked: with each failed
-// call the time since the last one, and the rest when the store is back.
+// Degradation is time during which the store was unreachable. Each failed call reports
+// the time since the last one; the rest is reported when the store is back.
 type Degradation struct {
 	Passed time.Duration
 }

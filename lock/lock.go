@@ -102,7 +102,7 @@ type Request struct {
 	Duration time.Duration // of the grant, on the store's clock
 }
 
-// Answer is what the store says to a Request.
+// Answer is the store's answer to a Request.
 type Answer struct {
 	Granted bool
 	Slot    int
@@ -129,7 +129,7 @@ type Record struct {
 	Expired bool `json:"expired"`
 }
 
-// Force is the order to free a slot.
+// Force is an operator's order to free a slot.
 type Force struct {
 	Name   string
 	Slot   int

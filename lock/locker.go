@@ -36,11 +36,11 @@ type LockerConfig struct {
 	Random func() float64
 }
 
-// Locker grants named locks of one store to the code of one process: it
-// waits, fairly; it follows each lock's [Policy] when the store is
-// unreachable; it counts and logs. Create one for each store with [NewLocker]; its
-// methods may be called concurrently. It starts one goroutine, while calls wait
-// that are notified of releases elsewhere; the last of them waits for its end.
+// Locker grants named locks of one store to the code of one process. It waits fairly,
+// follows each lock's [Policy] while the store is unreachable, counts, and logs. Create
+// one for each store with [NewLocker]. Its methods may be called concurrently. While calls
+// wait that are notified of releases elsewhere, it has one goroutine, and the last of
+// these calls waits for the goroutine's end.
 //
 // A Locker is the heartbeat.Renewer of what it grants. lock.Guard does
 // the whole of acquire, keep alive, run and release.

@@ -43,7 +43,6 @@ var limits = map[string]limit{
 	"store/sqlite":    {files: 55, up: 0.25},
 	"store/memory":    {files: 55, up: 0.25},
 	"durablecmd":      {files: 46, up: 0.25}, // one for events: their variables and what sends them
-	"internal/cron":   {files: 45, up: 0.31},
 }
 
 // fewArrows is below how many arrows a share says nothing.

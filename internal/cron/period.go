@@ -44,20 +44,3 @@ func offsetOf(t time.Time, zone *time.Location) time.Duration {
 
 // wallOf is the wall time of an instant, written as if it were UTC.
 func wallOf(t time.Time, zone *time.Location) time.Time { return t.UTC().Add(offsetOf(t, zone)) }
-
-// instantOf is the first instant that has a wall time, or the first one after
-// the gap that swallowed it.
-func (s *Search) instantOf(wall time.Time, zone *time.Location) time.Time {
-	for t := wall.Add(-widest); s.step(); {
-		p := periodAt(t, zone)
-		instant := wall.Add(-p.offset)
-		if !p.start.IsZero() && instant.Before(p.start) {
-			return p.start
-		}
-		if p.holds(instant) {
-			return instant
-		}
-		t = p.end
-	}
-	return time.Time{}
-}

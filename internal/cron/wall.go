@@ -22,6 +22,8 @@ type wallClock struct {
 	repeats bool
 }
 
+const example = `want five fields such as "0 3 * * 1-5" (03:00 on weekdays), six with seconds first, or @daily`
+
 // searchYears is how far the next match may lie ahead. February 29 on a
 // weekday comes once in 28 years, or 40 around 2100.
 const searchYears = 45
@@ -58,41 +60,14 @@ func parse(expression string) (*wallClock, error) {
 	return w, nil
 }
 
-// nextNamed returns the first instant after t of a rule that names times of day;
-// the zero time if there is none.
-func (s *Search) nextNamed(t time.Time) time.Time {
-	for wall := wallOf(t, s.zone); s.step(); {
-		if wall = s.wall.fields.Next(wall); wall.IsZero() {
-			return time.Time{}
-		}
-		if instant := s.instantOf(wall, s.zone); instant.After(t) {
-			return instant
-		}
+// firstFields are the fields of an expression that count hours, minutes and
+// seconds.
+func firstFields(expression string) []string {
+	fields := strings.Fields(expression)
+	if len(fields) == 6 {
+		return fields[:3]
 	}
-	return time.Time{}
-}
-
-// nextMatch finds the first instant after t whose wall time matches.
-func (s *Search) nextMatch(t time.Time) time.Time {
-	for limit := t.AddDate(searchYears+1, 0, 0); t.Before(limit) && s.step(); {
-		p := periodAt(t, s.zone)
-		wall := s.wall.fields.Next(t.UTC().Add(p.offset))
-		if wall.IsZero() {
-			return time.Time{}
-		}
-		if instant := wall.Add(-p.offset); p.holds(instant) {
-			return instant
-		}
-		if far := wall.Add(-widest - time.Second); p.end.Sub(t) > 2*widest && far.After(p.end) {
-			t = far // in no period is the match sooner, and what has been on the wall by now will not come back
-			continue
-		}
-		if s.wall.matches(wallOf(p.end, s.zone)) { // the first instant of the next period
-			return p.end
-		}
-		t = p.end
-	}
-	return time.Time{}
+	return fields[:min(len(fields), 2)]
 }
 
 // matches reports whether the fields hold at a wall time.

@@ -107,32 +107,3 @@ func (w *window) around(wall time.Time) (from, end time.Time, inside bool) {
 	}
 	return time.Time{}, time.Time{}, false
 }
-
-// blackedOut returns until when an instant and all after it lie in a blackout,
-// as far as is known: the next instant may lie in one too. The zero time: it
-// lies in none.
-//
-// An instant lies in one when the clock on the wall then shows a time within it.
-// When the clock is set back out of a blackout, the blackout is interrupted.
-func (s *Search) blackedOut(t time.Time) time.Time {
-	if len(s.blackouts) == 0 {
-		return time.Time{}
-	}
-	wall := wallOf(t, s.zone)
-	for i := range s.blackouts {
-		from, end, inside := s.blackouts[i].around(wall)
-		if !inside {
-			continue
-		}
-		p := periodAt(t, s.zone)
-		if until := t.UTC().Add(end.Sub(wall)); p.holds(until) {
-			return until
-		}
-		// Of a long one, all is in it that no zone can show as before or after it.
-		if far := end.Add(-widest); p.end.After(from.Add(widest)) && far.After(p.end) {
-			return far
-		}
-		return p.end
-	}
-	return time.Time{}
-}

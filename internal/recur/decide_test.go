@@ -32,8 +32,15 @@ func planned(rule store.Rule, options ...durable.Option) store.Schedule {
 	return s
 }
 
-func plannerWith(left int) *recur.Planner {
+// begun is a planner with a transaction under way.
+func begun(ctx context.Context) *recur.Planner {
 	p := recur.NewPlanner()
+	p.Begin(ctx)
+	return p
+}
+
+func plannerWith(ctx context.Context, left int) *recur.Planner {
+	p := begun(ctx)
 	p.SetLeft(left)
 	return p
 }
@@ -41,8 +48,7 @@ func plannerWith(left int) *recur.Planner {
 // decided writes a decision in short, times as seconds from noon.
 func decided(t *testing.T, s store.Schedule, now time.Time) string {
 	t.Helper()
-	plan := recur.NewPlanner()
-	d := plan.Decide(t.Context(), now, s)
+	d := begun(t.Context()).Decide(now, s)
 	require.Empty(t, d.Fault)
 	at := func(t time.Time) string {
 		if t.IsZero() {
@@ -136,28 +142,28 @@ func TestDecide_PlansWhatIsNew(t *testing.T) {
 
 func TestDecide_BoundsOneTransaction(t *testing.T) {
 	t.Parallel()
-	plan := plannerWith(3)
+	plan := plannerWith(t.Context(), 3)
 	s := everyTen(durable.Overlap(durable.OverlapAllow))
-	require.Len(t, plan.Decide(t.Context(), noon.Add(35*time.Second), s).Occurrences, 4)
-	d := plan.Decide(t.Context(), noon.Add(35*time.Second), s)
+	require.Len(t, plan.Decide(noon.Add(35*time.Second), s).Occurrences, 4)
+	d := plan.Decide(noon.Add(35*time.Second), s)
 	require.Empty(t, d.Occurrences)
 	require.Equal(t, noon, d.NextAt, "left due")
 
 	s.NextAt = time.Time{}
-	d = plan.Decide(t.Context(), noon.Add(5*time.Second), s)
+	d = plan.Decide(noon.Add(5*time.Second), s)
 	require.Equal(t, noon.Add(10*time.Second), d.NextAt, "planned all the same: one without a plan is over")
 	s.EvaluateAt = noon.Add(-time.Second)
-	d = plan.Decide(t.Context(), noon.Add(35*time.Second), s)
+	d = plan.Decide(noon.Add(35*time.Second), s)
 	require.Empty(t, d.Occurrences)
 	require.Equal(t, noon, d.NextAt, "left due, from when it was made")
 
 	large := everyTen(durable.CatchUp(durable.CatchUpAll, 0, 0), durable.Overlap(durable.OverlapAllow))
 	large.Args = make([]byte, store.MaxArgsSize)
-	plan.Begin()
+	plan.Begin(t.Context())
 	var made []store.Occurrence
 	for now := noon.Add(999 * 10 * time.Second); !large.NextAt.After(now); {
 		before := plan.Left()
-		d = plan.Decide(t.Context(), now, large)
+		d = plan.Decide(now, large)
 		require.LessOrEqual(t, len(d.Occurrences)*store.MaxArgsSize, 8<<20)
 		require.Greater(t, before-plan.Left(), len(d.Occurrences)*store.MaxArgsSize/recur.ArgsOfOne)
 		made, large.NextAt = append(made, d.Occurrences...), d.NextAt
@@ -176,8 +182,7 @@ func TestDecide_SkipsAMonthInOneStep(t *testing.T) {
 	now := noon.Add(month)
 	s.Waiting, s.EvaluateAt, s.Unfinished = time.Second, now.Add(-time.Second), 1
 	asked := &counted{Context: t.Context()}
-	plan := recur.NewPlanner()
-	d := plan.Decide(asked, now, s)
+	d := begun(asked).Decide(now, s)
 	require.Empty(t, d.Fault)
 	require.Equal(t, []store.Skip{{Reason: store.SkipOverlap, First: noon, Last: now}}, d.Skips)
 	require.Equal(t, now.Add(time.Second), d.NextAt)
@@ -200,13 +205,13 @@ func TestDecide_GivesUp(t *testing.T) {
 	ended, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("no time left"))
 	for _, room := range []int{0, 1} {
-		plan := plannerWith(room)
+		plan := plannerWith(ended, room)
 		s := everyTen()
 		s.NextAt, s.EvaluateAt = time.Time{}, noon
-		require.Equal(t, store.Decision{Fault: "no time left"}, plan.Decide(ended, noon.Add(time.Hour), s))
+		require.Equal(t, store.Decision{Fault: "no time left"}, plan.Decide(noon.Add(time.Hour), s))
 	}
-	plan := plannerWith(1)
-	require.Equal(t, store.Decision{NextAt: noon, Fault: "no time left"}, plan.Decide(ended, noon.Add(time.Hour), everyTen(durable.CatchUp(durable.CatchUpAll, 0, 0))))
+	plan := plannerWith(ended, 1)
+	require.Equal(t, store.Decision{NextAt: noon, Fault: "no time left"}, plan.Decide(noon.Add(time.Hour), everyTen(durable.CatchUp(durable.CatchUpAll, 0, 0))))
 	require.Equal(t, 1, plan.Left())
 }
 
@@ -221,10 +226,10 @@ func TestDecide_JitterAndSpreadFollowFromNames(t *testing.T) {
 		require.Equal(t, time.Hour, next[1].Sub(next[0]))
 		starts = append(starts, next[0].Sub(noon))
 		s.NextAt = next[0]
-		plan := plannerWith(1)
-		first := plan.Decide(t.Context(), next[0], s)
+		plan := plannerWith(t.Context(), 1)
+		first := plan.Decide(next[0], s)
 		plan.SetLeft(1)
-		again := plan.Decide(t.Context(), next[0], s)
+		again := plan.Decide(next[0], s)
 		require.Equal(t, first.Occurrences[0].Run.At, again.Occurrences[0].Run.At, "the same on every worker")
 		delays = append(delays, first.Occurrences[0].Run.At.Sub(next[0]))
 	}

@@ -13,14 +13,16 @@ import (
 // it has compiled, and bounds what one transaction stores.
 type Planner struct {
 	rules map[ruleKey]cron.Rule
-	left  int // occurrences that this transaction may still take
+	ctx   context.Context // of this transaction: when it ends, a schedule that is being evaluated has a fault
+	left  int             // occurrences that this transaction may still take
 }
 
 // NewPlanner returns a planner that remembers no rule yet.
-func NewPlanner() *Planner { return &Planner{rules: map[ruleKey]cron.Rule{}, left: maxOccurrences} }
+func NewPlanner() *Planner { return &Planner{rules: map[ruleKey]cron.Rule{}} }
 
-// Begin gives the next transaction its whole number of occurrences.
-func (p *Planner) Begin() { p.left = maxOccurrences }
+// Begin begins a transaction: Decide has until ctx ends, and its whole number of
+// occurrences.
+func (p *Planner) Begin(ctx context.Context) { p.ctx, p.left = ctx, maxOccurrences }
 
 // ruleKey is all that compile makes a rule of.
 type ruleKey struct {
@@ -48,13 +50,13 @@ const (
 	argsOfOne = 8 << 10
 )
 
-// Decide evaluates one schedule. What goes wrong is its own fault and no other's.
-func (p *Planner) Decide(ctx context.Context, now time.Time, s store.Schedule) store.Decision {
+// Decide evaluates one schedule, after Begin. What goes wrong is its own fault and no other's.
+func (p *Planner) Decide(now time.Time, s store.Schedule) store.Decision {
 	rule, err := p.rule(&s)
 	if err != nil {
 		return store.Decision{NextAt: s.NextAt, Fault: err.Error()}
 	}
-	search, planned := rule.Search(ctx), s.NextAt
+	search, planned := rule.Search(p.ctx), s.NextAt
 	var d store.Decision
 	if p.left > 0 {
 		d = decide(search, now, &s)

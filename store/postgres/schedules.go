@@ -20,9 +20,7 @@ import (
 // when one is evaluates those that are, under an advisory lock that ends with
 // the transaction. While more are due than one transaction takes, there are two
 // such locks: two transactions then evaluate concurrently, of all processes.
-func (s *Store) Materialize(
-	ctx context.Context, limit int, decide func(now time.Time, s store.Schedule) store.Decision,
-) (store.MaterializeResult, error) {
+func (s *Store) Materialize(ctx context.Context, limit int, decide decider) (store.MaterializeResult, error) {
 	if err := s.usable(ctx); err != nil {
 		return store.MaterializeResult{}, s.fail("materialize", err)
 	}
@@ -35,10 +33,9 @@ func (s *Store) Materialize(
 			return store.MaterializeResult{Next: next}, nil
 		}
 	}
-	try := func(limit int) (attempt, error) { return s.attempt(ctx, limit, decide) }
-	done, err := try(limit)
+	done, err := s.attempt(ctx, limit, decide)
 	if err != nil {
-		done, err = s.narrowed(ctx, limit, done, err, try)
+		done, err = s.narrowed(ctx, limit, done, err, func(limit int) (attempt, error) { return s.attempt(ctx, limit, decide) })
 	}
 	if err != nil {
 		return store.MaterializeResult{}, s.fail("materialize", err)
@@ -52,19 +49,21 @@ func (s *Store) Materialize(
 	return done.MaterializeResult, nil
 }
 
+// decider says what happens to a due schedule.
+type decider = func(now time.Time, s store.Schedule) store.Decision
+
 // attempt is what one transaction did, also one that has failed.
 type attempt struct {
 	store.MaterializeResult
 
+	now     time.Time         // the server's, for which it decides
 	first   string            // the schedule that it evaluated first; empty: it came to none
 	taken   int               // schedules whose decision is stored
 	refused []refusedOnItsOwn // those whose decision was not, each tried alone
 }
 
 // attempt decides about due schedules and stores what was decided, in one transaction.
-func (s *Store) attempt(
-	ctx context.Context, limit int, decide func(now time.Time, s store.Schedule) store.Decision,
-) (done attempt, err error) {
+func (s *Store) attempt(ctx context.Context, limit int, decide decider) (done attempt, err error) {
 	refused := refusedLanes{}
 	err = s.withLanes(ctx, refused, func() error {
 		return inTx(ctx, s.engine, func(tx pgx.Tx) error {
@@ -77,12 +76,12 @@ func (s *Store) attempt(
 			if err != nil {
 				return err
 			}
+			done.now = now
 			if done.Due = len(rows); done.Due > 0 {
 				done.first = rows[0].Name
 			}
 			s.backlog.looked(rows, due.Most)
-			one := func(schedule store.Schedule) store.Decision { return decide(now, schedule) }
-			if err := s.inParts(ctx, tx, rows, refused, one, &done); err != nil || done.Due == limit {
+			if err := s.inParts(ctx, tx, rows, refused, decide, &done); err != nil || done.Due == limit {
 				return err // there may be more immediately
 			}
 			done.Next, err = s.nextIn(ctx, tx)

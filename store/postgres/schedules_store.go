@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -29,7 +28,7 @@ type decided struct {
 }
 
 func decideOne(
-	one store.Schedule, row *queries.DueSchedulesRow, unfinished store.Unfinished, decide func(store.Schedule) store.Decision, unreadable error,
+	now time.Time, one store.Schedule, row *queries.DueSchedulesRow, unfinished store.Unfinished, decide decider, unreadable error,
 ) decided {
 	d := decided{id: row.ID, name: row.Name, generation: row.Generation, unfinished: unfinished, plan: one.Plan}
 	one.Unfinished = len(d.unfinished.IDs)
@@ -37,7 +36,7 @@ func decideOne(
 		d.fault(unreadable)
 		return d
 	}
-	d.decision = decide(one)
+	d.decision = decide(now, one)
 	if d.decision.Fault != "" {
 		return d
 	}
@@ -61,8 +60,7 @@ const decidedPerStep = 500
 
 // inParts decides about schedules and stores what was decided.
 func (s *Store) inParts(
-	ctx context.Context, tx pgx.Tx, rows []queries.DueSchedulesRow, refused refusedLanes,
-	decide func(store.Schedule) store.Decision, done *attempt,
+	ctx context.Context, tx pgx.Tx, rows []queries.DueSchedulesRow, refused refusedLanes, decide decider, done *attempt,
 ) error {
 	for len(rows) > 0 {
 		some := rows[:partOf(rows)]
@@ -85,7 +83,7 @@ func (s *Store) inParts(
 			case err != nil:
 				return err
 			}
-			part[i] = decideOne(one, &some[i], unfinished, decide, unreadable)
+			part[i] = decideOne(done.now, one, &some[i], unfinished, decide, unreadable)
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx) // or what it had no time for would be a fault
@@ -354,47 +352,4 @@ func idArray(ids []uuid.UUID) string {
 		words[i] = id.String()
 	}
 	return "{" + strings.Join(words, ",") + "}"
-}
-
-// specs remembers rules and plans by the texts they were read from.
-type specs struct {
-	mu   sync.Mutex
-	read map[string]store.Schedule // nothing but what the text has
-}
-
-// specsMost bounds the texts that are remembered.
-const specsMost = 10_000
-
-// schedule reads a row. One whose text cannot be read is returned without what it says.
-func (s *specs) schedule(row *queries.DueSchedulesRow) (store.Schedule, error) {
-	one := store.Schedule{
-		Name: row.Name, Hash: row.Hash, Generation: row.Generation, Job: row.Job, Queue: row.Queue, Priority: int(row.Priority),
-		Args: []byte(row.Args), MaxAttempts: int(row.MaxAttempts), Timeout: fromMicro(row.Timeout),
-		OnCrash: crashPolicy(row.OnCrash), Tags: row.Tags, Limits: limitsOf(row.Limits), Waiting: fromMicro(row.Waiting),
-	}
-	s.mu.Lock()
-	known, remembered := s.read[row.Spec]
-	s.mu.Unlock()
-	var err error
-	if remembered {
-		one.Rule, one.Plan, one.Metadata = known.Rule, known.Plan, known.Metadata
-	} else if err = one.SetSpec([]byte(row.Spec)); err == nil {
-		s.remember(row.Spec, store.Schedule{Rule: one.Rule, Plan: one.Plan, Metadata: one.Metadata})
-	}
-	if (one.Waiting > 0 || row.NextAt == nil) && row.LookAt.Unix() != 0 {
-		one.EvaluateAt = row.LookAt.UTC()
-	}
-	if row.NextAt != nil {
-		one.NextAt = row.NextAt.UTC()
-	}
-	return one, err
-}
-
-func (s *specs) remember(text string, read store.Schedule) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.read == nil || len(s.read) >= specsMost {
-		s.read = map[string]store.Schedule{}
-	}
-	s.read[text] = read
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -66,4 +67,47 @@ func (s *Store) unfinishedOf(
 	}
 	slices.SortFunc(all, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
 	return store.Unfinished{IDs: all, Others: len(all) == store.MaxUnfinishedRuns}, nil
+}
+
+// specs remembers rules and plans by the texts they were read from.
+type specs struct {
+	mu   sync.Mutex
+	read map[string]store.Schedule // nothing but what the text has
+}
+
+// specsMost bounds the texts that are remembered.
+const specsMost = 10_000
+
+// schedule reads a row. One whose text cannot be read is returned without what it says.
+func (s *specs) schedule(row *queries.DueSchedulesRow) (store.Schedule, error) {
+	one := store.Schedule{
+		Name: row.Name, Hash: row.Hash, Generation: row.Generation, Job: row.Job, Queue: row.Queue, Priority: int(row.Priority),
+		Args: []byte(row.Args), MaxAttempts: int(row.MaxAttempts), Timeout: fromMicro(row.Timeout),
+		OnCrash: crashPolicy(row.OnCrash), Tags: row.Tags, Limits: limitsOf(row.Limits), Waiting: fromMicro(row.Waiting),
+	}
+	s.mu.Lock()
+	known, remembered := s.read[row.Spec]
+	s.mu.Unlock()
+	var err error
+	if remembered {
+		one.Rule, one.Plan, one.Metadata = known.Rule, known.Plan, known.Metadata
+	} else if err = one.SetSpec([]byte(row.Spec)); err == nil {
+		s.remember(row.Spec, store.Schedule{Rule: one.Rule, Plan: one.Plan, Metadata: one.Metadata})
+	}
+	if (one.Waiting > 0 || row.NextAt == nil) && row.LookAt.Unix() != 0 {
+		one.EvaluateAt = row.LookAt.UTC()
+	}
+	if row.NextAt != nil {
+		one.NextAt = row.NextAt.UTC()
+	}
+	return one, err
+}
+
+func (s *specs) remember(text string, read store.Schedule) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.read == nil || len(s.read) >= specsMost {
+		s.read = map[string]store.Schedule{}
+	}
+	s.read[text] = read
 }
