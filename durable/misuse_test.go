@@ -145,6 +145,14 @@ func TestMisuse_AJitterThatIsNoNumberIsRefused(t *testing.T) {
 	require.ErrorContains(t, w.Faults(), "poll jitter ratio NaN: want at most 1")
 }
 
+func TestMisuse_ABackoffOfWhatIsNoNumberWaitsAsLong(t *testing.T) {
+	for _, policy := range []durable.Backoff{
+		{Base: time.Minute, Factor: math.NaN(), Jitter: math.NaN()}, {Base: time.Minute, Jitter: math.NaN()}, {Base: time.Minute, Factor: math.NaN()},
+	} {
+		require.Equal(t, time.Minute, policy.Delay(3, nil), "%+v", policy)
+	}
+}
+
 func TestMisuse_JobsOfQueuesThatAreNotServedAreNamed(t *testing.T) {
 	play(t, func(_ *testing.T, s *scene) {
 		w := s.worker(durable.WorkerConfig{Queues: []durable.Queue{{Name: "images"}}})

@@ -61,8 +61,8 @@ func (f RetryFunc) Delay(attempt int, err error) time.Duration { return f(attemp
 type Backoff struct {
 	Base   time.Duration // before the second attempt
 	Max    time.Duration // cap, before jitter; zero means no cap
-	Factor float64       // below 1 counts as 1, a fixed delay
-	Jitter float64       // 0 to 1; 0.2 spreads delays over ±20 %
+	Factor float64       // below 1, or no number, counts as 1, a fixed delay
+	Jitter float64       // 0 to 1; 0.2 spreads delays over ±20 %; no number counts as 0
 }
 
 // Fixed waits the same time after each failure.
@@ -81,11 +81,17 @@ func (b Backoff) WithJitter(ratio float64) Backoff {
 
 // Delay returns the time to wait after the given failed attempt.
 func (b Backoff) Delay(attempt int, _ error) time.Duration {
-	delay := float64(b.Base) * math.Pow(math.Max(b.Factor, 1), float64(max(attempt-1, 0)))
+	factor, jitter := 1.0, 0.0
+	if b.Factor > 1 {
+		factor = b.Factor
+	}
+	if b.Jitter > 0 {
+		jitter = math.Min(b.Jitter, 1)
+	}
+	delay := float64(b.Base) * math.Pow(factor, float64(max(attempt-1, 0)))
 	if b.Max > 0 {
 		delay = math.Min(delay, float64(b.Max))
 	}
-	jitter := math.Min(math.Max(b.Jitter, 0), 1)
 	delay *= 1 + jitter*(2*rand.Float64()-1) //nolint:gosec // spreads load, decides nothing secret
 	return time.Duration(math.Min(delay, float64(store.MaxDelay)))
 }

@@ -1,6 +1,7 @@
 package durable
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -48,15 +49,18 @@ func Register[A any](w *Worker, job Job[A], handler func(ctx context.Context, ru
 		},
 		check: func(text []byte) error {
 			var args A
-			if err := json.Unmarshal(text, &args); err != nil { // for who has just written them
+			strict := json.NewDecoder(bytes.NewReader(text))
+			strict.DisallowUnknownFields()
+			if err := strict.Decode(&args); err != nil { // for who has just written them
 				return fmt.Errorf("decode args: %w", err)
 			}
 			return nil
 		}})
 }
 
-// CheckArgs reports why JSON args do not fit the type of a registered job's args. It returns
-// nil if the job is not registered or has a codec.
+// CheckArgs reports why JSON args do not fit the type of a registered job's args. Members
+// that the type does not have, which a handler would never see, do not fit either. It
+// returns nil if the job is not registered or has a codec.
 func (w *Worker) CheckArgs(job string, args []byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -44,7 +44,8 @@ func TestBuiltinJobsAreOffUnlessTheyAreAllowed(t *testing.T) {
 	s := serve(t, env, stock)
 	s.logs("worker started")
 	for job, variable := range map[string]string{"http": "DURABLE_HTTP_JOB_ALLOW", "exec": "DURABLE_EXEC_ALLOW"} {
-		id := strings.TrimSpace(execute(t, env, "enqueue", job, "--args", `{"url":"http://127.0.0.1:1","command":"/bin/true"}`).stdout)
+		args := map[string]string{"http": `{"url":"http://127.0.0.1:1"}`, "exec": `{"command":"/bin/true"}`}[job]
+		id := strings.TrimSpace(execute(t, env, "enqueue", job, "--args", args).stdout)
 		eventually(t, env, "the job "+job+" is not allowed on this worker: "+variable+" is not set", "runs", "show", id, "--json")
 	}
 	s.signal()

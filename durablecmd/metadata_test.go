@@ -126,6 +126,7 @@ func TestArgsThatDoNotFitAreRefused(t *testing.T) {
 		require.Equal(t, 2, e.code)
 		require.Contains(t, e.stderr, "--args: decode args: json: cannot unmarshal string into Go struct field letter.invoice of type int64; --force")
 	}
+	require.Contains(t, enqueue("sleep", "--args", `{"duration":"1s"}`).stderr, `--args: decode args: json: unknown field "duration"; --force`, "it would sleep for no time")
 	require.Zero(t, enqueue("letter", "--force", "--args", `{"invoice":"x"}`).code)
 	require.Contains(t, enqueue("letter", "--args", `{"invoice":7}`).stderr, "unknown job", "they fit, and no one declares the job")
 	require.Zero(t, enqueue("sleep", "--args", `{"for":"1s"}`).code, "a job that has a check of its own")

@@ -176,7 +176,7 @@ func TestEnqueueTakesEveryFlag(t *testing.T) {
 	env := migrated(t)
 	start := durablecmd.Start{
 		Setup: stock, Env: env, Stdin: strings.NewReader(`{"n": 9007199254740993}`),
-		Args: []string{"enqueue", "sleep", "--args", "-", "--at", "2035-01-02T03:04:05Z", "--queue", "q", "--priority", "-2", "--max-attempts", "9",
+		Args: []string{"enqueue", "sleep", "--force", "--args", "-", "--at", "2035-01-02T03:04:05Z", "--queue", "q", "--priority", "-2", "--max-attempts", "9",
 			"--timeout", "2m", "--expires-at", "2036-01-01T00:00:00Z", "--tag", "a,b", "--tag", "c"},
 	}
 	e := executeWith(t, start)

@@ -2,7 +2,8 @@
 
 -- Functions for who enqueues from plain SQL: triggers, and programs in other languages. They
 -- do what a Client does, with the privileges of their caller, in the transaction of the
--- caller. Other schemas cannot come between: their search_path is their own.
+-- caller. Other schemas cannot come between: their search_path is their own. Nor does it
+-- matter how the caller writes strings: those that have a backslash bring that setting too.
 
 -- A number as wake-ups have it.
 create function durable.base36(number bigint) returns text
@@ -43,6 +44,7 @@ $function$;
 create function durable.check_args(args json) returns void
 language plpgsql immutable
 set search_path = pg_catalog, pg_temp
+set standard_conforming_strings = on
 as $function$
 declare
     written text := args::text;
@@ -89,6 +91,7 @@ $function$;
 create function durable.check_labels(tags text[], metadata json, trace text) returns void
 language plpgsql immutable
 set search_path = pg_catalog, pg_temp
+set standard_conforming_strings = on
 as $function$
 declare
     control constant text := '[\u0001-\u001f\u007f-\u009f]';
@@ -241,6 +244,7 @@ create function durable.enqueue(
 ) returns uuid
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set standard_conforming_strings = on
 as $function$
 #variable_conflict use_column
 declare

@@ -11,6 +11,7 @@ import (
 	"log"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -78,7 +79,7 @@ func shop(ctx context.Context, url string, out io.Writer) (err error) {
 func declared(ctx context.Context, store *postgres.Store) error {
 	for {
 		jobs, err := store.Jobs(ctx)
-		if err != nil || len(jobs) > 0 {
+		if err != nil || slices.ContainsFunc(jobs, func(job durable.JobInfo) bool { return job.Name == confirm().Name() }) {
 			return err
 		}
 		select {
@@ -103,12 +104,12 @@ func order(ctx context.Context, url string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, "INSERT INTO orders (email) VALUES ('bob@example.com')"); err != nil {
+	if _, err := tx.Exec(ctx, "INSERT INTO web_orders (email) VALUES ('bob@example.com')"); err != nil {
 		return err
 	}
 	if err := tx.Rollback(ctx); err != nil { // no order, no run
 		return err
 	}
-	_, err = conn.Exec(ctx, "INSERT INTO orders (email) VALUES ('ada@example.com')")
+	_, err = conn.Exec(ctx, "INSERT INTO web_orders (email) VALUES ('ada@example.com')")
 	return err
 }

@@ -40,6 +40,13 @@ func main() {
 	}
 }
 
+// table begins with no accounts, also when the example is run again.
+const table = `
+CREATE TABLE IF NOT EXISTS example_accounts (email text PRIMARY KEY, greeted boolean NOT NULL DEFAULT false);
+DELETE FROM example_accounts`
+
+const counts = "SELECT count(*) FILTER (WHERE greeted), count(*) FILTER (WHERE NOT greeted) FROM example_accounts"
+
 func accounts(ctx context.Context, url string, out io.Writer) error {
 	db, err := sql.Open("pgx", url) // yours
 	if err != nil {
@@ -54,7 +61,7 @@ func accounts(ctx context.Context, url string, out io.Writer) error {
 	if _, err := store.Migrate(ctx); err != nil {
 		return err
 	}
-	if _, err := db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS accounts (email text PRIMARY KEY, greeted boolean NOT NULL DEFAULT false)"); err != nil {
+	if _, err := db.ExecContext(ctx, table); err != nil {
 		return err
 	}
 
@@ -65,7 +72,7 @@ func accounts(ctx context.Context, url string, out io.Writer) error {
 			if _, err := greet().Enqueue(ctx, store.WithSQLTx(tx), GreetArgs{email}); err != nil {
 				return err
 			}
-			_, err := tx.ExecContext(ctx, "INSERT INTO accounts (email) VALUES ($1)", email)
+			_, err := tx.ExecContext(ctx, "INSERT INTO example_accounts (email) VALUES ($1)", email)
 			return err
 		})
 		fmt.Fprintf(out, "%s signed up: %t\n", email, err == nil)
@@ -77,7 +84,7 @@ func accounts(ctx context.Context, url string, out io.Writer) error {
 	worker := durable.NewWorker(store, durable.WorkerConfig{PollInterval: 200 * time.Millisecond})
 	durable.Register(worker, greet(), func(ctx context.Context, run *durable.Run[GreetArgs]) error {
 		err := within(ctx, db, func(tx *sql.Tx) error {
-			if _, err := tx.ExecContext(ctx, "UPDATE accounts SET greeted = true WHERE email = $1", run.Args.Email); err != nil {
+			if _, err := tx.ExecContext(ctx, "UPDATE example_accounts SET greeted = true WHERE email = $1", run.Args.Email); err != nil {
 				return err
 			}
 			return run.CompleteIn(ctx, store.WithSQLTx(tx))
@@ -90,11 +97,11 @@ func accounts(ctx context.Context, url string, out io.Writer) error {
 	if err := worker.Run(working); err != nil {
 		return err
 	}
-	counts, err := store.Counts(context.WithoutCancel(ctx))
-	if err != nil {
+	var welcome, waiting int
+	if err := db.QueryRowContext(context.WithoutCancel(ctx), counts).Scan(&welcome, &waiting); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%d greeted, %d waiting\n", counts[durable.Succeeded].N, counts[durable.Pending].N)
+	fmt.Fprintf(out, "%d greeted, %d waiting\n", welcome, waiting)
 	return nil
 }
 

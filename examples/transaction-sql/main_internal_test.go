@@ -11,14 +11,18 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres"
 )
 
+// Also when the example is run again.
 func TestNoOneIsGreetedWithoutAnAccount(t *testing.T) {
-	var out bytes.Buffer
-	require.NoError(t, accounts(t.Context(), pgtest.Database(t), &out))
-	require.Equal(t, `ada@example.com signed up: true
+	database := pgtest.Database(t)
+	for range 2 {
+		var out bytes.Buffer
+		require.NoError(t, accounts(t.Context(), database, &out))
+		require.Equal(t, `ada@example.com signed up: true
 bob@example.com signed up: true
 bob@example.com signed up: false
 2 greeted, 0 waiting
 `, out.String())
+	}
 }
 
 // With no more rights than `migrate grants --for worker` prints, and those to tables of

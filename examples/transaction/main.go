@@ -52,11 +52,11 @@ func transaction(ctx context.Context, url string, out io.Writer) error {
 	if _, err := store.Migrate(ctx); err != nil {
 		return err
 	}
-	if _, err := pool.Exec(ctx, "CREATE TABLE IF NOT EXISTS orders (id int PRIMARY KEY, shipped int NOT NULL DEFAULT 0)"); err != nil {
+	if _, err := pool.Exec(ctx, "CREATE TABLE IF NOT EXISTS example_orders (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, shipped int NOT NULL DEFAULT 0)"); err != nil {
 		return err
 	}
 
-	receipt, err := take(ctx, pool, store, 1)
+	order, receipt, err := take(ctx, pool, store)
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func transaction(ctx context.Context, url string, out io.Writer) error {
 			return err
 		}
 		defer func() { _ = tx.Rollback(ctx) }() // no-op after the commit; must not outlast ctx
-		if _, err := tx.Exec(ctx, "UPDATE orders SET shipped = shipped + 1 WHERE id = $1", run.Args.Order); err != nil {
+		if _, err := tx.Exec(ctx, "UPDATE example_orders SET shipped = shipped + 1 WHERE id = $1", run.Args.Order); err != nil {
 			return err
 		}
 		if err := run.CompleteIn(ctx, store.WithTx(tx)); err != nil {
@@ -91,7 +91,7 @@ func transaction(ctx context.Context, url string, out io.Writer) error {
 		return err
 	}
 	var shipped int
-	if err := pool.QueryRow(context.WithoutCancel(ctx), "SELECT shipped FROM orders WHERE id = 1").Scan(&shipped); err != nil {
+	if err := pool.QueryRow(context.WithoutCancel(ctx), "SELECT shipped FROM example_orders WHERE id = $1", order).Scan(&shipped); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "%s in attempt %d, shipped %d time\n", record.State, record.Attempt, shipped)
@@ -100,18 +100,18 @@ func transaction(ctx context.Context, url string, out io.Writer) error {
 }
 
 // take stores an order and the run that ships it, both or neither.
-func take(ctx context.Context, pool *pgxpool.Pool, store *postgres.Store, order int) (durable.Receipt, error) {
+func take(ctx context.Context, pool *pgxpool.Pool, store *postgres.Store) (order int, receipt durable.Receipt, err error) {
 	tx, err := pool.Begin(ctx)
 	if err != nil {
-		return durable.Receipt{}, err
+		return 0, receipt, err
 	}
 	defer func() { _ = tx.Rollback(ctx) }()
-	if _, err := tx.Exec(ctx, "INSERT INTO orders (id) VALUES ($1)", order); err != nil {
-		return durable.Receipt{}, err
+	if err := tx.QueryRow(ctx, "INSERT INTO example_orders DEFAULT VALUES RETURNING id").Scan(&order); err != nil {
+		return 0, receipt, err
 	}
-	receipt, err := ship().Enqueue(ctx, store.WithTx(tx), OrderArgs{Order: order})
+	receipt, err = ship().Enqueue(ctx, store.WithTx(tx), OrderArgs{Order: order})
 	if err != nil {
-		return durable.Receipt{}, err
+		return 0, receipt, err
 	}
-	return receipt, tx.Commit(ctx)
+	return order, receipt, tx.Commit(ctx)
 }

@@ -11,12 +11,16 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres"
 )
 
+// Also when the example is run again.
 func TestAnOrderIsShippedOnce(t *testing.T) {
-	var out bytes.Buffer
-	require.NoError(t, transaction(t.Context(), pgtest.Database(t), &out))
-	require.Equal(t, `succeeded in attempt 2, shipped 1 time
+	database := pgtest.Database(t)
+	for range 2 {
+		var out bytes.Buffer
+		require.NoError(t, transaction(t.Context(), database, &out))
+		require.Equal(t, `succeeded in attempt 2, shipped 1 time
 attempt 1: completed in a transaction that was not committed
 `, out.String())
+	}
 }
 
 // With no more rights than `migrate grants --for worker` prints, and those to tables of

@@ -238,7 +238,7 @@ func TestSQLEnqueue_SharesKeysAndIDs(t *testing.T) {
 func TestSQLEnqueue_GoesWithTheTransaction(t *testing.T) {
 	t.Parallel()
 	url := planted(t, pgtest.Server(t))
-	o := openURL(t, url, "t_sql")
+	o := openURL(t, url+"&standard_conforming_strings=off", "t_sql")
 	executed := make(chan string, 10)
 	w := durable.NewWorker(o, durable.WorkerConfig{PollInterval: time.Hour})
 	durable.Register(w, durable.NewJob[string]("note"), func(_ context.Context, run *durable.Run[string]) error {
@@ -251,8 +251,8 @@ func TestSQLEnqueue_GoesWithTheTransaction(t *testing.T) {
 	defer func() { stop(); require.NoError(t, <-done) }()
 	require.Eventually(t, func() bool { jobs, err := o.Jobs(t.Context()); return err == nil && len(jobs) == 1 }, time.Minute, 10*time.Millisecond)
 
-	conn := connect(t, url)
 	for _, setting := range []string{"search_path = public, pg_catalog", "search_path = ''", "default_transaction_isolation = 'repeatable read'", "timezone = 'Asia/Kolkata'", "standard_conforming_strings = off"} {
+		conn := connect(t, url) // a new one: a session keeps functions as it first read them
 		_, err := conn.Exec(t.Context(), "set "+setting, pgx.QueryExecModeSimpleProtocol)
 		require.NoError(t, err)
 		tx, err := conn.Begin(t.Context())

@@ -48,6 +48,23 @@ func TestOpen(t *testing.T) {
 		require.NoError(t, err)
 		require.JSONEq(t, string(runs[0].Args), string(record.Args))
 	})
+	t.Run("the last to close it leaves one file, with all that was stored", func(t *testing.T) {
+		first, path := openMigrated(t)
+		last := open(t, path, sqlite.Config{})
+		runs := newRuns(1)
+		_, err := last.Enqueue(t.Context(), runs...)
+		require.NoError(t, err)
+		first.Close()
+		require.FileExists(t, path+"-wal")
+		_, err = last.Run(t.Context(), runs[0].ID)
+		require.NoError(t, err)
+		last.Close()
+		entries, err := os.ReadDir(filepath.Dir(path))
+		require.NoError(t, err)
+		require.Len(t, entries, 1)
+		_, err = open(t, path, sqlite.Config{}).Run(t.Context(), runs[0].ID)
+		require.NoError(t, err)
+	})
 }
 
 // TestAFileWithinReachOfOthersIsNamed: a file that another user has planted, or

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"io/fs"
 	"strings"
@@ -41,6 +42,32 @@ func withoutComments(text string) string {
 // preparer is a connection or a pool.
 type preparer interface {
 	PrepareContext(ctx context.Context, text string) (*sql.Stmt, error)
+}
+
+// connection is one that closes its statements before itself. package sql does that for
+// a pool and not for a single connection, and SQLite keeps one open that has statements:
+// its log would never be written back to the file and removed.
+type connection struct {
+	*sql.Conn
+	statements []*sql.Stmt
+}
+
+// PrepareContext prepares a statement that Close closes.
+func (c *connection) PrepareContext(ctx context.Context, text string) (*sql.Stmt, error) {
+	statement, err := c.Conn.PrepareContext(ctx, text)
+	if err == nil {
+		c.statements = append(c.statements, statement)
+	}
+	return statement, err
+}
+
+// Close closes the statements and gives the connection back.
+func (c *connection) Close() error {
+	var faults []error
+	for _, statement := range c.statements {
+		faults = append(faults, statement.Close())
+	}
+	return errors.Join(append(faults, c.Conn.Close())...)
 }
 
 // prepareNumbered prepares a statement of db/sqlite/statements that takes a list

@@ -68,7 +68,7 @@ type Store struct {
 	// queue guards the writing connection and what hangs on it.
 	queue     writeQueue
 	writes    *sql.DB
-	conn      *sql.Conn
+	conn      *connection // the one of writes
 	fileLock  fileLock
 	ctl       control
 	turnBegun time.Time // when this process last began to write on a turn it took
@@ -132,7 +132,10 @@ func (s *Store) connect(ctx context.Context, synchronous Synchronous) error {
 		return err
 	}
 	err = s.patience(ctx, func() error {
-		s.conn, err = s.writes.Conn(ctx)
+		conn, err := s.writes.Conn(ctx)
+		if err == nil {
+			s.conn = &connection{Conn: conn}
+		}
 		return err
 	})
 	if err != nil {
