@@ -62,6 +62,10 @@ func (s *Store) listen(ctx context.Context, crew *crew, hear func(store.Signal))
 	return nil
 }
 
+// stayIdle keeps the server from ending the session, which is there to be idle, where the
+// settings of a role or a database would. PostgreSQL 13 has no such setting.
+const stayIdle = "SELECT pg_catalog.set_config('idle_session_timeout', '0', false) WHERE pg_catalog.current_setting('idle_session_timeout', true) IS NOT NULL"
+
 // listener is a Listen under way.
 type listener struct {
 	*Store
@@ -79,6 +83,9 @@ func (l *listener) receive(ctx context.Context) (err error) {
 		return err
 	}
 	defer l.leave(ctx)
+	if _, err := l.conn.Exec(ctx, stayIdle); err != nil {
+		return err
+	}
 	if _, err := l.conn.Exec(ctx, "LISTEN "+pgx.Identifier{l.channel}.Sanitize()); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -64,4 +65,23 @@ func TestNoNotifySendsNothing(t *testing.T) {
 	require.Equal(t, "the end", strings.TrimSpace(n.Payload))
 	cancel()
 	require.NoError(t, <-ended)
+}
+
+// A role or a database may end sessions that are idle. The one that listens is idle all day.
+func TestListen_OutlastsIdleSessionTimeout(t *testing.T) {
+	t.Parallel()
+	migrated := openStore(t, "")
+	address, err := url.Parse(migrated.url)
+	require.NoError(t, err)
+	values := address.Query()
+	values.Set("idle_session_timeout", "300ms")
+	address.RawQuery = values.Encode()
+	db, err := postgres.Open(t.Context(), address.String(), postgres.Config{Schema: migrated.schema})
+	require.NoError(t, err)
+	t.Cleanup(db.Close)
+
+	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+	defer cancel()
+	require.NoError(t, db.Listen(ctx, func(store.Signal) {}), "its session ended before it was to")
+	require.Error(t, ctx.Err())
 }
