@@ -38,6 +38,8 @@ const (
 const (
 	system  = "durable"
 	maxText = 4 << 10 // bytes of an error and of a stack
+
+	attributesMost = 12 // of a span of one run; more would cost it memory once more
 )
 
 // enqueueName is "enqueue JOB", or "enqueue" for runs of several jobs.
@@ -71,10 +73,10 @@ func enqueueAttributes(runs []store.NewRun) []attribute.KeyValue {
 
 // runAttributes are those of every span of one run.
 func runAttributes(run store.RunInfo) []attribute.KeyValue {
-	return []attribute.KeyValue{
+	return append(make([]attribute.KeyValue, 0, attributesMost),
 		keySystem.String(system), keyDestination.String(run.Queue), keyMessage.String(run.ID.String()), keyJob.String(run.Job),
 		keyAttempt.Int(run.Attempt), keyFence.Int64(int64(run.Fence)),
-	}
+	)
 }
 
 // executeAttributes are those of an attempt.

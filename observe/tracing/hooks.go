@@ -2,6 +2,7 @@ package tracing
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -39,7 +40,25 @@ const schema = "https://opentelemetry.io/schemas/1.43.0"
 type tracer struct {
 	config   Config
 	spans    trace.Tracer
+	names    names // of the spans of attempts
 	settling settling
+}
+
+// The options of an attempt's span; made once, since many are not taken.
+var ( //nolint:gochecknoglobals // constants
+	consumer    = trace.WithSpanKind(trace.SpanKindConsumer)
+	rootOptions = []trace.SpanStartOption{consumer, trace.WithNewRoot()}
+)
+
+// names are the names of the spans of attempts, by job.
+type names struct{ made sync.Map }
+
+func (n *names) of(job string) string {
+	if name, known := n.made.Load(job); known {
+		return name.(string)
+	}
+	name, _ := n.made.LoadOrStore(job, "execute "+job)
+	return name.(string)
 }
 
 // Hooks returns hooks that make spans. They do not wait for an exporter, if the
@@ -81,24 +100,23 @@ func (t *tracer) enqueue(ctx context.Context, start observe.EnqueueStart) (conte
 	}
 }
 
-// execute begins the span of an attempt.
+// execute begins the span of an attempt. Of one that is not taken nothing is made.
 func (t *tracer) execute(ctx context.Context, start observe.ExecuteStart) (context.Context, func(observe.ExecuteEnd)) {
 	run := start.Run
-	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer)}
+	options := rootOptions
 	if created := contextOf(run.Trace); created.IsValid() {
-		options = append(options, trace.WithLinks(trace.Link{SpanContext: created}))
+		options = []trace.SpanStartOption{consumer, trace.WithLinks(trace.Link{SpanContext: created})}
 		if time.Since(run.CreatedAt) <= t.config.ChildWithin {
 			ctx = trace.ContextWithRemoteSpanContext(ctx, created)
 		} else {
 			options = append(options, trace.WithNewRoot())
 		}
-	} else {
-		options = append(options, trace.WithNewRoot())
 	}
-	ctx, span := t.spans.Start(ctx, "execute "+run.Job, options...)
-	if span.IsRecording() {
-		span.SetAttributes(executeAttributes(run)...)
+	ctx, span := t.spans.Start(ctx, t.names.of(run.Job), options...)
+	if !span.IsRecording() {
+		return ctx, nil
 	}
+	span.SetAttributes(executeAttributes(run)...)
 	return ctx, func(end observe.ExecuteEnd) {
 		outcome := end.Outcome
 		span.SetAttributes(keyOutcome.String(outcome.Kind.String()))
