@@ -72,7 +72,7 @@ func enqueueAttributes(runs []store.NewRun) []attribute.KeyValue {
 }
 
 // runAttributes are those of every span of one run.
-func runAttributes(run store.RunInfo) []attribute.KeyValue {
+func runAttributes(run *store.RunInfo) []attribute.KeyValue {
 	return append(make([]attribute.KeyValue, 0, attributesMost),
 		keySystem.String(system), keyDestination.String(run.Queue), keyMessage.String(run.ID.String()), keyJob.String(run.Job),
 		keyAttempt.Int(run.Attempt), keyFence.Int64(int64(run.Fence)),
@@ -80,7 +80,7 @@ func runAttributes(run store.RunInfo) []attribute.KeyValue {
 }
 
 // executeAttributes are those of an attempt.
-func executeAttributes(run store.RunInfo) []attribute.KeyValue {
+func executeAttributes(run *store.RunInfo) []attribute.KeyValue {
 	all := append(runAttributes(run), keyOperation.String("execute"), keyOperationType.String("process"),
 		keyMaxAttempts.Int(run.MaxAttempts), keyCrashes.Int(run.CrashCount), keyWait.Float64(max(time.Since(run.DueAt), 0).Seconds()))
 	if run.Schedule != "" {

@@ -85,7 +85,7 @@ type attempt struct {
 	fence lease.Fence
 }
 
-func keyOf(run store.RunInfo) attempt { return attempt{run.ID, run.Fence} }
+func keyOf(run *store.RunInfo) attempt { return attempt{run.ID, run.Fence} }
 
 // returned is an attempt whose handler has returned and whose outcome is not stored
 // yet.

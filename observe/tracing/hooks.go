@@ -102,7 +102,7 @@ func (t *tracer) enqueue(ctx context.Context, start observe.EnqueueStart) (conte
 
 // execute begins the span of an attempt. Of one that is not taken nothing is made.
 func (t *tracer) execute(ctx context.Context, start observe.ExecuteStart) (context.Context, func(observe.ExecuteEnd)) {
-	run := start.Run
+	run := &start.Run
 	options := rootOptions
 	if created := contextOf(run.Trace); created.IsValid() {
 		options = []trace.SpanStartOption{consumer, trace.WithLinks(trace.Link{SpanContext: created})}
@@ -117,7 +117,12 @@ func (t *tracer) execute(ctx context.Context, start observe.ExecuteStart) (conte
 		return ctx, nil
 	}
 	span.SetAttributes(executeAttributes(run)...)
-	return ctx, func(end observe.ExecuteEnd) {
+	return ctx, t.executed(span, keyOf(run))
+}
+
+// executed ends the span of an attempt.
+func (t *tracer) executed(span trace.Span, of attempt) func(observe.ExecuteEnd) {
+	return func(end observe.ExecuteEnd) {
 		outcome := end.Outcome
 		span.SetAttributes(keyOutcome.String(outcome.Kind.String()))
 		if outcome.Kind == store.Failure || outcome.Kind == store.Death {
@@ -126,7 +131,7 @@ func (t *tracer) execute(ctx context.Context, start observe.ExecuteStart) (conte
 		at := time.Now()
 		span.End(trace.WithTimestamp(at))
 		if t.config.Calls && span.SpanContext().IsSampled() {
-			t.settling.add(keyOf(run), returned{within: span.SpanContext(), at: at})
+			t.settling.add(of, returned{within: span.SpanContext(), at: at})
 		}
 	}
 }
@@ -155,13 +160,13 @@ func (t *tracer) storeCalled(call observe.StoreCall) {
 // runSettled makes the span of the time from the end of an attempt until its outcome
 // was stored, below that of the attempt.
 func (t *tracer) runSettled(settled observe.RunVerdict) {
-	of, ok := t.settling.take(keyOf(settled.Run))
+	of, ok := t.settling.take(keyOf(&settled.Run))
 	if !ok {
 		return
 	}
 	ctx := trace.ContextWithSpanContext(context.Background(), of.within)
 	_, span := t.spans.Start(ctx, "settle "+settled.Run.Job, trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(of.at),
-		trace.WithAttributes(append(runAttributes(settled.Run), keyOperation.String("settle"), keyOperationType.String("settle"),
+		trace.WithAttributes(append(runAttributes(&settled.Run), keyOperation.String("settle"), keyOperationType.String("settle"),
 			keyOutcome.String(settled.Outcome.String()), keyVerdict.String(settled.Verdict.String()))...))
 	if settled.Verdict == store.Rejected {
 		t.fail(span, "lease lost", "the lease was lost before the outcome could be stored", "")
