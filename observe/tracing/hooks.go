@@ -40,15 +40,10 @@ const schema = "https://opentelemetry.io/schemas/1.43.0"
 type tracer struct {
 	config   Config
 	spans    trace.Tracer
-	names    names // of the spans of attempts
+	names    names                   // of the spans of attempts
+	begins   []trace.SpanStartOption // of an attempt that begins a trace; made once, since many are not taken
 	settling settling
 }
-
-// The options of an attempt's span; made once, since many are not taken.
-var ( //nolint:gochecknoglobals // constants
-	consumer    = trace.WithSpanKind(trace.SpanKindConsumer)
-	rootOptions = []trace.SpanStartOption{consumer, trace.WithNewRoot()}
-)
 
 // names are the names of the spans of attempts, by job.
 type names struct{ made sync.Map }
@@ -70,7 +65,8 @@ func Hooks(config Config) observe.Hooks {
 	if config.ChildWithin == 0 {
 		config.ChildWithin = 5 * time.Minute
 	}
-	t := &tracer{config: config, spans: config.Provider.Tracer(scope, trace.WithSchemaURL(schema))}
+	t := &tracer{config: config, spans: config.Provider.Tracer(scope, trace.WithSchemaURL(schema)),
+		begins: []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithNewRoot()}}
 	hooks := observe.Hooks{Enqueue: t.enqueue, Execute: t.execute}
 	if config.Calls {
 		hooks.StoreCalled, hooks.RunSettled = t.storeCalled, t.runSettled
@@ -103,9 +99,9 @@ func (t *tracer) enqueue(ctx context.Context, start observe.EnqueueStart) (conte
 // execute begins the span of an attempt. Of one that is not taken nothing is made.
 func (t *tracer) execute(ctx context.Context, start observe.ExecuteStart) (context.Context, func(observe.ExecuteEnd)) {
 	run := &start.Run
-	options := rootOptions
+	options := t.begins
 	if created := contextOf(run.Trace); created.IsValid() {
-		options = []trace.SpanStartOption{consumer, trace.WithLinks(trace.Link{SpanContext: created})}
+		options = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(trace.Link{SpanContext: created})}
 		if time.Since(run.CreatedAt) <= t.config.ChildWithin {
 			ctx = trace.ContextWithRemoteSpanContext(ctx, created)
 		} else {
