@@ -38,7 +38,7 @@ type guarded struct {
 	refused map[string]int // why the lock was not had
 
 	failed atomic.Int64 // calls of Redis
-	lost   atomic.Int64 // grants whose holder was told so
+	lost   atomic.Int64 // grants whose holder has noticed
 }
 
 // enter is a holder that begins, until leave.
@@ -57,7 +57,7 @@ func (g *guarded) enter(ctx context.Context, grant lock.Grant) (leave func()) {
 		defer g.mu.Unlock()
 		g.holders--
 	})
-	context.AfterFunc(ctx, once) // who is told that the lock is lost does nothing more
+	context.AfterFunc(ctx, once) // who has lost the lock does nothing more
 	return once
 }
 

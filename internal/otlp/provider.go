@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/resource"
@@ -30,5 +29,5 @@ func Provider(ctx context.Context, settings *Settings, service Service, logger *
 		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
 	made := sdk.NewTracerProvider(sdk.WithResource(about), sdk.WithIDGenerator(ids{}), sdk.WithBatcher(New(settings, logger)))
-	return &TracerProvider{TracerProvider: made, roots: rootsOf(os.Getenv)}, nil
+	return &TracerProvider{TracerProvider: made, roots: settings.roots}, nil
 }

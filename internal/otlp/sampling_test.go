@@ -15,11 +15,11 @@ import (
 // provided is a provider as the variables say.
 func provided(t *testing.T, sampler, arg string) trace.Tracer {
 	t.Helper()
-	t.Setenv("OTEL_TRACES_SAMPLER", sampler)
+	t.Setenv("OTEL_TRACES_SAMPLER", sampler) // the SDK reads these itself
 	t.Setenv("OTEL_TRACES_SAMPLER_ARG", arg)
 	server := httptest.NewServer(&collector{statuses: []int{200}})
 	t.Cleanup(server.Close)
-	settings, err := otlp.FromEnvironment(of(map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": server.URL}))
+	settings, err := otlp.FromEnvironment(of(map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": server.URL, "OTEL_TRACES_SAMPLER": sampler, "OTEL_TRACES_SAMPLER_ARG": arg}))
 	require.NoError(t, err)
 	p, err := otlp.Provider(t.Context(), settings, otlp.Service{Name: "test"}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)

@@ -116,7 +116,7 @@ func hiddenByNewer(t *testing.T, f *fixture) {
 		f.wantCode("while both work", "pay", "**.token card card.number")
 	}
 	f.advance(store.DeclaredWithin + time.Minute)
-	f.wantCode("while nobody works", "pay", "**.token card card.number")
+	f.wantCode("while no worker is there", "pay", "**.token card card.number")
 	declares(newer, after)
 	f.wantCode("without the older", "pay", "**.token card.number")
 	f.advance(store.DeclaredWithin - time.Minute)

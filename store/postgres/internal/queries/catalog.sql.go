@@ -60,7 +60,8 @@ SET queue = excluded.queue,
             FROM json_array_elements(
                 CASE WHEN json_typeof(jobs.code) = 'array' THEN jobs.code END
             ) known (said)
-            WHERE (known.said ->> 'at')::bigint >= (extract(epoch FROM now()) * 1000000)::bigint - $10::bigint
+            WHERE (known.said ->> 'at')::bigint + $10::bigint
+                    >= (extract(epoch FROM now()) * 1000000)::bigint
                 AND known.said ->> 'code' IS DISTINCT FROM excluded.code -> 0 ->> 'code'
         ) counts
     ),
