@@ -116,7 +116,9 @@ func connectWorker(ctx context.Context, c contender, s spec, shared *counters) (
 		if s.Latency {
 			handled = func(sent int64) { all.handled(i, sent) }
 		}
-		w, err := c.worker(ctx, s, handled)
+		one := s
+		one.Watched = i == 0 && s.Slot == 0
+		w, err := c.worker(ctx, one, handled)
 		if err != nil {
 			all.stop()
 			return nil, err

@@ -62,6 +62,7 @@ type spec struct {
 	Target    string `json:"target"`
 	Counters  string `json:"counters"` // file of shared counters
 	Slot      int    `json:"slot"`     // ours in it
+	Watched   bool   `json:"watched"`  // someone looks at the pages of this worker
 	Profile   string `json:"profile"`  // file for a CPU profile; empty: none
 
 	// Of a worker.

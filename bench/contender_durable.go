@@ -121,7 +121,7 @@ func (durableContender) worker(ctx context.Context, s spec, handled func(int64))
 	var running sync.WaitGroup
 	start := func() error {
 		if with != nil {
-			with.begin(ctx)
+			with.begin(ctx, s.Watched)
 		}
 		running.Go(func() {
 			if err := w.Run(ctx); err != nil {

@@ -12,8 +12,6 @@ import (
 	"sync"
 	"time"
 
-	sdk "go.opentelemetry.io/otel/sdk/trace"
-
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/internal/otlp"
 	"github.com/durable-worker/durable-worker/observe"
@@ -28,22 +26,24 @@ import (
 )
 
 // operated is what operating offers, switched on beside a worker as the stock worker
-// has it: metrics that are scraped each second, spans and events that leave for a
-// collector, and the API and the pages, on connections of their own, with one stream
-// open. OTEL_TRACES_SAMPLER chooses among the traces; by default all are taken.
+// has it: metrics that are scraped three times as often as deploy/prometheus has it, spans
+// and events that leave for a collector, and the API and the pages, on connections of
+// their own, with one stream open on one of the workers. OTEL_TRACES_SAMPLER chooses among the traces; by default all are taken.
 type operated struct {
 	db       backend.Store
 	operator *operate.Operator
 	server   *httptest.Server
 	tally    *observe.Tally
-	spans    *sdk.TracerProvider
+	spans    *otlp.TracerProvider
 	stream   *events.Stream
 	end      context.CancelFunc
 	running  sync.WaitGroup
 }
 
-// samplePause is after how many scrapes the stock worker reads the database's part again.
-const samplePause = 30
+const (
+	scrapePause = 5 * time.Second
+	samplePause = 6 // scrapes after which the stock worker reads the database's part again
+)
 
 const operatorToken = "bench-operator-0123456789abcdef" //nolint:gosec // of a server on loopback
 
@@ -98,13 +98,15 @@ func (o *operated) serve(logger *slog.Logger) error {
 	return nil
 }
 
-// begin starts the scrapes and a stream.
-func (o *operated) begin(ctx context.Context) {
+// begin starts the scrapes, and a stream if someone looks at the pages.
+func (o *operated) begin(ctx context.Context, watched bool) {
 	ctx, o.end = context.WithCancel(ctx)
 	o.running.Go(func() { o.stream.Run(ctx) })
-	o.running.Go(func() { o.ask(ctx, "/api/v1/events") })
+	if watched {
+		o.running.Go(func() { o.ask(ctx, "/api/v1/events") })
+	}
 	o.running.Go(func() {
-		tick := time.NewTicker(time.Second)
+		tick := time.NewTicker(scrapePause)
 		defer tick.Stop()
 		for n := 0; ctx.Err() == nil; n++ {
 			if n%samplePause == 0 {

@@ -43,7 +43,7 @@ func (r retention) String() string {
 }
 
 func retentionVariables() []variable {
-	const constraint = "a duration of at least 1s; off: keep runs forever"
+	const constraint = "a duration of 1s to 292 years; off: keep runs forever"
 	valid := func(r retention) bool { return r < 0 || time.Duration(r) >= time.Second }
 	return []variable{
 		{name: varRetention, standard: "24h", unit: "duration", constraint: constraint,
@@ -52,7 +52,7 @@ func retentionVariables() []variable {
 		{name: varRetentionDead, standard: "168h", unit: "duration", constraint: constraint,
 			show:  func(c Config) string { return c.RetentionDead.String() },
 			valid: func(c Config) bool { return valid(c.RetentionDead) }},
-		{name: varRetentionAudit, standard: "2160h", unit: "duration", constraint: "a duration of at least 1s; off: keep the audit log forever",
+		{name: varRetentionAudit, standard: "2160h", unit: "duration", constraint: "a duration of 1s to 292 years; off: keep the audit log forever",
 			show:  func(c Config) string { return c.RetentionAudit.String() },
 			valid: func(c Config) bool { return valid(c.RetentionAudit) }},
 		{name: varSweepInterval, standard: "1m", unit: "duration", constraint: "a duration of at least 1s",

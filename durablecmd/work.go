@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/oklog/run"
-	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/durable-worker/durable-worker/durable"
@@ -187,7 +186,7 @@ func (t *tenure) traced(ctx context.Context) (with seams, end func()) {
 	if t.config.traces == nil && err == nil {
 		return with, end
 	}
-	var provider *sdk.TracerProvider
+	var provider *otlp.TracerProvider
 	if err == nil {
 		provider, err = otlp.Provider(ctx, t.config.traces, otlp.Service{Name: t.name, Version: t.seams.versionOf(), Instance: t.config.WorkerName}, t.logger)
 	}

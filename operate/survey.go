@@ -14,8 +14,12 @@ const figuresOf = time.Hour
 
 // Survey reads the figures that say whether all is well.
 func (o *Operator) Survey(ctx context.Context) (Survey, error) {
-	f, err := o.fleet(ctx)
-	if err != nil {
+	var f fleet
+	var err error
+	if f.workers, err = o.workers(ctx); err != nil {
+		return Survey{}, err
+	}
+	if f.survey, err = o.survey(ctx); err != nil {
 		return Survey{}, err
 	}
 	steps, err := o.hour(ctx)

@@ -1,5 +1,7 @@
 -- name: DeclareJobs :exec
--- Index: jobs_pkey. Locks: the rows, in the order given (by name).
+-- Index: jobs_pkey. Locks: the rows, in the order given (by name). What the code of a
+-- job says counts beside what other programs have declared of it within so many
+-- microseconds, as in rules.JobCodeWith.
 -- Idempotent: a repeat writes the same rows.
 INSERT INTO durable.jobs (
     name, queue, priority, max_attempts, timeout, on_crash, retention, limits, code
@@ -13,7 +15,12 @@ SELECT
     declared.on_crash,
     declared.retention,
     declared.limits::json,
-    declared.code::json
+    CASE
+        WHEN declared.code IS NOT NULL THEN json_build_array(json_build_object(
+            'at', (extract(epoch FROM now()) * 1000000)::bigint,
+            'code', declared.code::json
+        ))
+    END
 FROM (
     SELECT
         unnest(@names::text[]) AS name,
@@ -34,7 +41,21 @@ SET queue = excluded.queue,
     on_crash = excluded.on_crash,
     retention = excluded.retention,
     limits = excluded.limits,
-    code = excluded.code,
+    code = (
+        SELECT json_agg(counts.said ORDER BY (counts.said ->> 'at')::bigint DESC)
+        FROM (
+            SELECT declared.said
+            FROM json_array_elements(excluded.code) declared (said)
+            UNION ALL
+            SELECT known.said
+            FROM json_array_elements(
+                CASE WHEN json_typeof(jobs.code) = 'array' THEN jobs.code END
+            ) known (said)
+            WHERE (known.said ->> 'at')::bigint + @within::bigint
+                    >= (extract(epoch FROM now()) * 1000000)::bigint
+                AND known.said ->> 'code' IS DISTINCT FROM excluded.code -> 0 ->> 'code'
+        ) counts
+    ),
     declared_at = now();
 
 -- name: LockSchedules :many

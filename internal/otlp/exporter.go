@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/codes"
@@ -25,6 +26,8 @@ type Exporter struct {
 	settings *Settings
 	client   *http.Client
 	logger   *slog.Logger
+
+	each atomic.Int64 // the bytes of a span in the last request, and some more
 
 	mu     sync.Mutex
 	lost   int       // spans that were not taken, since the last line
@@ -49,6 +52,7 @@ const (
 	pauseMost = 5 * time.Second
 	logEvery  = time.Minute
 	maxAnswer = 1 << 10
+	spanSpare = 32 // bytes of a request for each span, so that its memory seldom grows
 )
 
 // ExportSpans posts the spans. It returns nil whatever happens to them.
@@ -58,7 +62,9 @@ func (e *Exporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) er
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.settings.timeout)
 	defer cancel()
-	e.note(len(spans), e.send(ctx, encode(spans)))
+	body := encode(spans, int(e.each.Load())*len(spans))
+	e.each.Store(int64(len(body)/len(spans) + spanSpare))
+	e.note(len(spans), e.send(ctx, body))
 	return nil
 }
 

@@ -20,7 +20,7 @@ type Service struct {
 // batches: ending a span never waits, and spans beyond those that may wait are
 // dropped. OTEL_BSP_* bounds the batches and OTEL_TRACES_SAMPLER chooses among the
 // traces. Its goroutine ends with its Shutdown.
-func Provider(ctx context.Context, settings *Settings, service Service, logger *slog.Logger) (*sdk.TracerProvider, error) {
+func Provider(ctx context.Context, settings *Settings, service Service, logger *slog.Logger) (*TracerProvider, error) {
 	about, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(
 		attribute.String("service.name", service.Name), attribute.String("service.version", service.Version),
 		attribute.String("service.instance.id", service.Instance),
@@ -28,5 +28,6 @@ func Provider(ctx context.Context, settings *Settings, service Service, logger *
 	if err != nil {
 		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
-	return sdk.NewTracerProvider(sdk.WithResource(about), sdk.WithBatcher(New(settings, logger))), nil
+	made := sdk.NewTracerProvider(sdk.WithResource(about), sdk.WithIDGenerator(ids{}), sdk.WithBatcher(New(settings, logger)))
+	return &TracerProvider{TracerProvider: made, roots: settings.roots}, nil
 }

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	sdk "go.opentelemetry.io/otel/sdk/trace"
 )
 
 // Settings say where spans go. FromEnvironment makes them.
@@ -20,6 +22,7 @@ type Settings struct {
 	timeout time.Duration
 	gzip    bool
 	tls     *tls.Config
+	roots   sdk.Sampler // see rootsOf
 }
 
 // The standard variables. Each that begins with OTEL_EXPORTER_OTLP_ has a form for
@@ -60,7 +63,7 @@ func FromEnvironment(get func(name string) string) (*Settings, error) {
 	if protocol, from := either("PROTOCOL"); protocol != "" && protocol != "http/protobuf" {
 		return nil, fmt.Errorf("%s: want http/protobuf, which collectors take at port 4318", from)
 	}
-	s := &Settings{timeout: standardTimeout}
+	s := &Settings{timeout: standardTimeout, roots: rootsOf(get)}
 	var faults [5]error
 	s.url, faults[0] = endpoint(general, own)
 	s.headers, faults[1] = headers(either("HEADERS"))

@@ -3,9 +3,11 @@ package otlp
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/instrumentation"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 )
@@ -117,6 +119,23 @@ func (m *message) bytes(field int, b []byte) {
 	*m = append(*m, b...)
 }
 
+// begin begins a message within this one; end ends it. In between, everything that is
+// written is its content.
+func (m *message) begin(field int) (from int) {
+	m.tag(field, wireBytes)
+	*m = append(*m, 0) // its length, if that is below 128
+	return len(*m)
+}
+
+func (m *message) end(from int) {
+	n := len(*m) - from
+	var length [binary.MaxVarintLen64]byte
+	size := binary.PutUvarint(length[:], uint64(n)) //nolint:gosec // not negative
+	*m = append(*m, length[1:size]...)              // room for what is more than a byte
+	copy((*m)[from-1+size:], (*m)[from:from+n])
+	copy((*m)[from-1:], length[:size])
+}
+
 func (m *message) text(field int, s string) {
 	if s != "" {
 		m.tag(field, wireBytes)
@@ -127,39 +146,51 @@ func (m *message) text(field int, s string) {
 
 func (m *message) time(field int, t time.Time) { m.fixed64(field, uint64(max(t.UnixNano(), 0))) } //nolint:gosec // not negative
 
-// encode writes the spans as a request. All are of one provider, and so of one
-// resource; those of one scope stand together.
-func encode(spans []sdk.ReadOnlySpan) []byte {
-	var scopes []message
-	at := map[string]int{}
-	for _, s := range spans {
-		scope := s.InstrumentationScope()
-		i, known := at[scope.Name+"\x00"+scope.Version]
-		if !known {
-			i = len(scopes)
-			at[scope.Name+"\x00"+scope.Version] = i
-			var about, head message
-			about.text(scopeName, scope.Name)
-			about.text(scopeVersion, scope.Version)
-			head.bytes(scopeSpansScope, about)
-			head.text(scopeSpansSchema, scope.SchemaURL)
-			scopes = append(scopes, head)
+// encode writes the spans as a request, into memory of that capacity. All are of one
+// provider, and so of one resource; those of one scope stand together.
+func encode(spans []sdk.ReadOnlySpan, capacity int) []byte {
+	request := make(message, 0, capacity)
+	all := request.begin(requestResourceSpans)
+	resource := request.begin(resourceSpansResource)
+	attributes(&request, resourceAttributes, spans[0].Resource().Attributes())
+	request.end(resource)
+	for _, scope := range scopesOf(spans) {
+		these := request.begin(resourceSpansScopeSpans)
+		about := request.begin(scopeSpansScope)
+		request.text(scopeName, scope.Name)
+		request.text(scopeVersion, scope.Version)
+		request.end(about)
+		request.text(scopeSpansSchema, scope.SchemaURL)
+		for _, s := range spans {
+			if sameScope(s.InstrumentationScope(), scope) {
+				one := request.begin(scopeSpansSpans)
+				span(&request, s)
+				request.end(one)
+			}
 		}
-		scopes[i].bytes(scopeSpansSpans, spanOf(s))
+		request.end(these)
 	}
-	var resource, all, request message
-	attributes(&resource, resourceAttributes, spans[0].Resource().Attributes())
-	all.bytes(resourceSpansResource, resource)
-	for _, scope := range scopes {
-		all.bytes(resourceSpansScopeSpans, scope)
-	}
-	all.text(resourceSpansSchema, spans[0].Resource().SchemaURL())
-	request.bytes(requestResourceSpans, all)
+	request.text(resourceSpansSchema, spans[0].Resource().SchemaURL())
+	request.end(all)
 	return request
 }
 
-func spanOf(s sdk.ReadOnlySpan) (m message) {
-	identity(&m, spanTraceID, spanSpanID, spanTraceState, s.SpanContext())
+// scopesOf are the scopes of spans, of which there are few, in the order of their first
+// spans.
+func scopesOf(spans []sdk.ReadOnlySpan) (scopes []instrumentation.Scope) {
+	for _, s := range spans {
+		scope := s.InstrumentationScope()
+		if !slices.ContainsFunc(scopes, func(known instrumentation.Scope) bool { return sameScope(known, scope) }) {
+			scopes = append(scopes, scope)
+		}
+	}
+	return scopes
+}
+
+func sameScope(a, b instrumentation.Scope) bool { return a.Name == b.Name && a.Version == b.Version }
+
+func span(m *message, s sdk.ReadOnlySpan) {
+	identity(m, spanTraceID, spanSpanID, spanTraceState, s.SpanContext())
 	if parent := s.Parent(); parent.SpanID().IsValid() {
 		id := parent.SpanID()
 		m.bytes(spanParentID, id[:])
@@ -168,32 +199,31 @@ func spanOf(s sdk.ReadOnlySpan) (m message) {
 	m.varint(spanKind, uint64(s.SpanKind())) //nolint:gosec // the numbers of OTLP are those of the interface
 	m.time(spanStart, s.StartTime())
 	m.time(spanEnd, s.EndTime())
-	attributes(&m, spanAttributes, s.Attributes())
+	attributes(m, spanAttributes, s.Attributes())
 	m.count(spanDroppedAttributes, s.DroppedAttributes())
 	for _, e := range s.Events() {
-		var event message
-		event.time(eventTime, e.Time)
-		event.text(eventName, e.Name)
-		attributes(&event, eventAttributes, e.Attributes)
-		event.count(eventDropped, e.DroppedAttributeCount)
-		m.bytes(spanEvents, event)
+		event := m.begin(spanEvents)
+		m.time(eventTime, e.Time)
+		m.text(eventName, e.Name)
+		attributes(m, eventAttributes, e.Attributes)
+		m.count(eventDropped, e.DroppedAttributeCount)
+		m.end(event)
 	}
 	m.count(spanDroppedEvents, s.DroppedEvents())
 	for _, l := range s.Links() {
-		var link message
-		identity(&link, linkTraceID, linkSpanID, linkTraceState, l.SpanContext)
-		attributes(&link, linkAttributes, l.Attributes)
-		link.count(linkDropped, l.DroppedAttributeCount)
-		link.fixed32(linkFlags, flagsOf(l.SpanContext, l.SpanContext))
-		m.bytes(spanLinks, link)
+		link := m.begin(spanLinks)
+		identity(m, linkTraceID, linkSpanID, linkTraceState, l.SpanContext)
+		attributes(m, linkAttributes, l.Attributes)
+		m.count(linkDropped, l.DroppedAttributeCount)
+		m.fixed32(linkFlags, flagsOf(l.SpanContext, l.SpanContext))
+		m.end(link)
 	}
 	m.count(spanDroppedLinks, s.DroppedLinks())
-	var status message
-	status.text(statusMessage, s.Status().Description)
-	status.varint(statusCode, statusOf(s))
-	m.bytes(spanStatus, status)
+	status := m.begin(spanStatus)
+	m.text(statusMessage, s.Status().Description)
+	m.varint(statusCode, statusOf(s))
+	m.end(status)
 	m.fixed32(spanFlags, flagsOf(s.SpanContext(), s.Parent()))
-	return m
 }
 
 func identity(m *message, traceField, spanField, stateField int, of trace.SpanContext) {
@@ -212,16 +242,18 @@ func flagsOf(of, parent trace.SpanContext) uint32 {
 }
 
 func attributes(m *message, field int, all []attribute.KeyValue) {
-	for _, a := range all {
-		var pair message
-		pair.text(keyValueKey, string(a.Key))
-		pair.bytes(keyValueValue, valueOf(a.Value))
-		m.bytes(field, pair)
+	for i := range all {
+		pair := m.begin(field)
+		m.text(keyValueKey, string(all[i].Key))
+		value := m.begin(keyValueValue)
+		m.value(all[i].Value)
+		m.end(value)
+		m.end(pair)
 	}
 }
 
-// valueOf writes a value also where it is zero: it is the choice of a oneof.
-func valueOf(v attribute.Value) (m message) {
+// value writes a value also where it is zero: it is the choice of a oneof.
+func (m *message) value(v attribute.Value) {
 	switch v.Type() {
 	case attribute.BOOL:
 		m.tag(valueBool, wireVarint)
@@ -236,22 +268,27 @@ func valueOf(v attribute.Value) (m message) {
 	case attribute.FLOAT64:
 		m.fixed64(valueDouble, math.Float64bits(v.AsFloat64()))
 	case attribute.STRINGSLICE:
-		m.bytes(valueArray, arrayOf(v.AsStringSlice(), attribute.StringValue))
+		array(m, v.AsStringSlice(), attribute.StringValue)
 	case attribute.INT64SLICE:
-		m.bytes(valueArray, arrayOf(v.AsInt64Slice(), attribute.Int64Value))
+		array(m, v.AsInt64Slice(), attribute.Int64Value)
 	case attribute.FLOAT64SLICE:
-		m.bytes(valueArray, arrayOf(v.AsFloat64Slice(), attribute.Float64Value))
+		array(m, v.AsFloat64Slice(), attribute.Float64Value)
 	case attribute.BOOLSLICE:
-		m.bytes(valueArray, arrayOf(v.AsBoolSlice(), attribute.BoolValue))
+		array(m, v.AsBoolSlice(), attribute.BoolValue)
 	default:
-		m.bytes(valueString, []byte(v.String()))
+		text := v.String()
+		m.tag(valueString, wireBytes)
+		m.raw(uint64(len(text)))
+		*m = append(*m, text...)
 	}
-	return m
 }
 
-func arrayOf[T any](all []T, value func(T) attribute.Value) (m message) {
+func array[T any](m *message, all []T, value func(T) attribute.Value) {
+	within := m.begin(valueArray)
 	for _, one := range all {
-		m.bytes(arrayValues, valueOf(value(one)))
+		each := m.begin(arrayValues)
+		m.value(value(one))
+		m.end(each)
 	}
-	return m
+	m.end(within)
 }

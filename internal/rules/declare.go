@@ -68,7 +68,7 @@ func at(text []byte, path []string) []byte {
 	return text
 }
 
-// JobCodeText is what a job's code says, as stores keep it; nil: nothing.
+// JobCodeText is what a job's code says, as a worker declares it; nil: nothing.
 func JobCodeText(code *store.JobCode) *string {
 	if len(code.Aliases)+len(code.Redacted) == 0 {
 		return nil
@@ -77,13 +77,68 @@ func JobCodeText(code *store.JobCode) *string {
 	return TextOrNil(string(text))
 }
 
-// JobCodeOf reads it. Of what cannot be read, which only a change by hand can leave,
-// everything is hidden.
-func JobCodeOf(text string) (code store.JobCode) {
-	if text != "" && json.Unmarshal([]byte(text), &code) != nil {
+// saidCode is what the code of a job says in one version of a program.
+type saidCode struct {
+	At   int64           `json:"at"` // when a worker last declared it, in microseconds
+	Code json.RawMessage `json:"code"`
+}
+
+// JobCodeWith is what a store keeps of a job's code when a worker declares a text of
+// JobCodeText, the last first; nil: nothing. What another version of the program says
+// still counts if a worker has declared it within store.DeclaredWithin: an older program
+// does not show what a newer one hides. PostgreSQL says the same in DeclareJobs.
+func JobCodeWith(stored, declared *string, now time.Time) *string {
+	var counts []saidCode
+	if declared != nil {
+		counts = append(counts, saidCode{At: now.UnixMicro(), Code: json.RawMessage(*declared)})
+	}
+	for _, known := range saidCodes(stored) {
+		again := declared != nil && string(known.Code) == *declared
+		if !again && now.UnixMicro()-known.At <= store.DeclaredWithin.Microseconds() {
+			counts = append(counts, known)
+		}
+	}
+	if len(counts) == 0 {
+		return nil
+	}
+	text, _ := json.Marshal(counts) // all were read from JSON, or made by JobCodeText
+	return TextOrNil(string(text))
+}
+
+// saidCodes reads what a store keeps; nil if it cannot be read.
+func saidCodes(stored *string) (all []saidCode) {
+	if stored == nil || json.Unmarshal([]byte(*stored), &all) != nil {
+		return nil
+	}
+	return all
+}
+
+// JobCodeOf is what a store keeps of a job's code, taken together. Of what cannot be read,
+// which only a change by hand can leave, everything is hidden.
+func JobCodeOf(stored *string) (code store.JobCode) {
+	all := saidCodes(stored)
+	if stored != nil && all == nil {
 		return store.JobCode{Redacted: []string{""}}
 	}
+	for _, said := range all {
+		var one store.JobCode
+		if json.Unmarshal(said.Code, &one) != nil {
+			one.Redacted = []string{""}
+		}
+		code.Aliases = withMore(code.Aliases, one.Aliases)
+		code.Redacted = withMore(code.Redacted, one.Redacted)
+	}
 	return code
+}
+
+// withMore adds the texts that are not there yet.
+func withMore(all, more []string) []string {
+	for _, text := range more {
+		if !slices.Contains(all, text) {
+			all = append(all, text)
+		}
+	}
+	return all
 }
 
 // JobOf is the declared job of runs of a name, which may be an earlier one of the job's;

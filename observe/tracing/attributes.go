@@ -38,6 +38,8 @@ const (
 const (
 	system  = "durable"
 	maxText = 4 << 10 // bytes of an error and of a stack
+
+	attributesMost = 12 // of a span of one run; more would cost it memory once more
 )
 
 // enqueueName is "enqueue JOB", or "enqueue" for runs of several jobs.
@@ -70,15 +72,15 @@ func enqueueAttributes(runs []store.NewRun) []attribute.KeyValue {
 }
 
 // runAttributes are those of every span of one run.
-func runAttributes(run store.RunInfo) []attribute.KeyValue {
-	return []attribute.KeyValue{
+func runAttributes(run *store.RunInfo) []attribute.KeyValue {
+	return append(make([]attribute.KeyValue, 0, attributesMost),
 		keySystem.String(system), keyDestination.String(run.Queue), keyMessage.String(run.ID.String()), keyJob.String(run.Job),
 		keyAttempt.Int(run.Attempt), keyFence.Int64(int64(run.Fence)),
-	}
+	)
 }
 
 // executeAttributes are those of an attempt.
-func executeAttributes(run store.RunInfo) []attribute.KeyValue {
+func executeAttributes(run *store.RunInfo) []attribute.KeyValue {
 	all := append(runAttributes(run), keyOperation.String("execute"), keyOperationType.String("process"),
 		keyMaxAttempts.Int(run.MaxAttempts), keyCrashes.Int(run.CrashCount), keyWait.Float64(max(time.Since(run.DueAt), 0).Seconds()))
 	if run.Schedule != "" {

@@ -35,9 +35,9 @@ func Extract(ctx context.Context, header http.Header) context.Context {
 
 // textOf is the span of a context as the Trace of a run.
 func textOf(ctx context.Context) string {
-	carrier := propagation.MapCarrier{}
-	propagation.TraceContext{}.Inject(ctx, carrier)
-	return store.TraceOf(carrier[headerParent], carrier[headerState])
+	var written carrier
+	propagation.TraceContext{}.Inject(ctx, &written)
+	return store.TraceOf(written.parent, written.state)
 }
 
 // contextOf reads the Trace of a run; one that is none, such as that of another
@@ -47,9 +47,37 @@ func contextOf(text string) trace.SpanContext {
 		return trace.SpanContext{}
 	}
 	parent, state, _ := strings.Cut(text, ";")
-	carrier := propagation.MapCarrier{headerParent: parent, headerState: state}
-	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier))
+	read := propagation.TraceContext{}.Extract(context.Background(), &carrier{parent, state})
+	return trace.SpanContextFromContext(read)
 }
+
+// carrier is the W3C's two headers, for a propagator.
+type carrier struct{ parent, state string }
+
+// Get returns one of them; others are empty.
+func (c *carrier) Get(header string) string {
+	switch header {
+	case headerParent:
+		return c.parent
+	case headerState:
+		return c.state
+	default:
+		return ""
+	}
+}
+
+// Set sets one of them.
+func (c *carrier) Set(header, value string) {
+	switch header {
+	case headerParent:
+		c.parent = value
+	case headerState:
+		c.state = value
+	}
+}
+
+// Keys names them.
+func (c *carrier) Keys() []string { return []string{headerParent, headerState} }
 
 // attempt names one execution of a run.
 type attempt struct {
@@ -57,7 +85,7 @@ type attempt struct {
 	fence lease.Fence
 }
 
-func keyOf(run store.RunInfo) attempt { return attempt{run.ID, run.Fence} }
+func keyOf(run *store.RunInfo) attempt { return attempt{run.ID, run.Fence} }
 
 // returned is an attempt whose handler has returned and whose outcome is not stored
 // yet.

@@ -2,6 +2,7 @@ package tracing
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -39,7 +40,20 @@ const schema = "https://opentelemetry.io/schemas/1.43.0"
 type tracer struct {
 	config   Config
 	spans    trace.Tracer
+	names    names                   // of the spans of attempts
+	begins   []trace.SpanStartOption // of an attempt that begins a trace; made once, since many are not taken
 	settling settling
+}
+
+// names are the names of the spans of attempts, by job.
+type names struct{ made sync.Map }
+
+func (n *names) of(job string) string {
+	if name, known := n.made.Load(job); known {
+		return name.(string)
+	}
+	name, _ := n.made.LoadOrStore(job, "execute "+job)
+	return name.(string)
 }
 
 // Hooks returns hooks that make spans. They do not wait for an exporter, if the
@@ -51,7 +65,8 @@ func Hooks(config Config) observe.Hooks {
 	if config.ChildWithin == 0 {
 		config.ChildWithin = 5 * time.Minute
 	}
-	t := &tracer{config: config, spans: config.Provider.Tracer(scope, trace.WithSchemaURL(schema))}
+	t := &tracer{config: config, spans: config.Provider.Tracer(scope, trace.WithSchemaURL(schema)),
+		begins: []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithNewRoot()}}
 	hooks := observe.Hooks{Enqueue: t.enqueue, Execute: t.execute}
 	if config.Calls {
 		hooks.StoreCalled, hooks.RunSettled = t.storeCalled, t.runSettled
@@ -81,25 +96,29 @@ func (t *tracer) enqueue(ctx context.Context, start observe.EnqueueStart) (conte
 	}
 }
 
-// execute begins the span of an attempt.
+// execute begins the span of an attempt. Of one that is not taken nothing is made.
 func (t *tracer) execute(ctx context.Context, start observe.ExecuteStart) (context.Context, func(observe.ExecuteEnd)) {
-	run := start.Run
-	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer)}
+	run := &start.Run
+	options := t.begins
 	if created := contextOf(run.Trace); created.IsValid() {
-		options = append(options, trace.WithLinks(trace.Link{SpanContext: created}))
+		options = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(trace.Link{SpanContext: created})}
 		if time.Since(run.CreatedAt) <= t.config.ChildWithin {
 			ctx = trace.ContextWithRemoteSpanContext(ctx, created)
 		} else {
 			options = append(options, trace.WithNewRoot())
 		}
-	} else {
-		options = append(options, trace.WithNewRoot())
 	}
-	ctx, span := t.spans.Start(ctx, "execute "+run.Job, options...)
-	if span.IsRecording() {
-		span.SetAttributes(executeAttributes(run)...)
+	ctx, span := t.spans.Start(ctx, t.names.of(run.Job), options...)
+	if !span.IsRecording() {
+		return ctx, nil
 	}
-	return ctx, func(end observe.ExecuteEnd) {
+	span.SetAttributes(executeAttributes(run)...)
+	return ctx, t.executed(span, keyOf(run))
+}
+
+// executed ends the span of an attempt.
+func (t *tracer) executed(span trace.Span, of attempt) func(observe.ExecuteEnd) {
+	return func(end observe.ExecuteEnd) {
 		outcome := end.Outcome
 		span.SetAttributes(keyOutcome.String(outcome.Kind.String()))
 		if outcome.Kind == store.Failure || outcome.Kind == store.Death {
@@ -108,7 +127,7 @@ func (t *tracer) execute(ctx context.Context, start observe.ExecuteStart) (conte
 		at := time.Now()
 		span.End(trace.WithTimestamp(at))
 		if t.config.Calls && span.SpanContext().IsSampled() {
-			t.settling.add(keyOf(run), returned{within: span.SpanContext(), at: at})
+			t.settling.add(of, returned{within: span.SpanContext(), at: at})
 		}
 	}
 }
@@ -137,13 +156,13 @@ func (t *tracer) storeCalled(call observe.StoreCall) {
 // runSettled makes the span of the time from the end of an attempt until its outcome
 // was stored, below that of the attempt.
 func (t *tracer) runSettled(settled observe.RunVerdict) {
-	of, ok := t.settling.take(keyOf(settled.Run))
+	of, ok := t.settling.take(keyOf(&settled.Run))
 	if !ok {
 		return
 	}
 	ctx := trace.ContextWithSpanContext(context.Background(), of.within)
 	_, span := t.spans.Start(ctx, "settle "+settled.Run.Job, trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(of.at),
-		trace.WithAttributes(append(runAttributes(settled.Run), keyOperation.String("settle"), keyOperationType.String("settle"),
+		trace.WithAttributes(append(runAttributes(&settled.Run), keyOperation.String("settle"), keyOperationType.String("settle"),
 			keyOutcome.String(settled.Outcome.String()), keyVerdict.String(settled.Verdict.String()))...))
 	if settled.Verdict == store.Rejected {
 		t.fail(span, "lease lost", "the lease was lost before the outcome could be stored", "")

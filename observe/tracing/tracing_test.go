@@ -270,8 +270,8 @@ func TestWithoutAProviderTheTraceOfTheCallerGoesOn(t *testing.T) {
 	require.Equal(t, parent, runs[0].Trace)
 	r := run()
 	r.Trace = parent
-	ctx, end2 := hooks.Execute(t.Context(), observe.ExecuteStart{Run: r})
-	end2(observe.ExecuteEnd{})
+	ctx, ended := hooks.Execute(t.Context(), observe.ExecuteStart{Run: r})
+	require.Nil(t, ended, "what is not recorded has no end")
 	header := http.Header{}
 	tracing.Inject(ctx, header)
 	require.Equal(t, parent, header.Get("Traceparent"))

@@ -149,6 +149,8 @@ func TestRequestsThatAreHardlyHTTP(t *testing.T) {
 		{"POST /runs HTTP/1.1\n" + host + json + "Origin: file://\nContent-Length: 14\n\n" + run, []int{403}},
 		{"POST /runs HTTP/1.1\n" + host + json + "Sec-Fetch-Site: none, cross-site\nContent-Length: 14\n\n" + run, []int{403}},
 		{"POST /runs HTTP/1.1\n" + host + who + json + "Content-Length: 14\n\n" + run, []int{401}},
+		{"POST /runs HTTP/1.1\n" + host + json + "Idempotency-Key: a\nIdempotency-Key: b\nContent-Length: 14\n\n" + run, []int{400}},
+		{"POST /runs HTTP/1.1\n" + host + json + "Idempotency-Key:  \nContent-Length: 14\n\n" + run, []int{400}},
 	} {
 		status, body := rawly(t, address, c.text)
 		require.Contains(t, c.statuses, status, "%.150q: %.300s", c.text, body)

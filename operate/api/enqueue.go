@@ -57,7 +57,10 @@ func enqueue(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	key := c.r.Header.Get("Idempotency-Key")
+	key, err := idempotencyKey(c.r.Header)
+	if err != nil {
+		return answer{}, err
+	}
 	if err := idempotent(key, wanted, several); err != nil {
 		return answer{}, err
 	}
@@ -248,6 +251,20 @@ const (
 	idempotentFor = 24 * time.Hour
 	maxKey        = 200 // bytes of an Idempotency-Key
 )
+
+// idempotencyKey is the one key of a request, or none. An empty one, as of a variable that
+// is not set, would leave a client unprotected that believes otherwise.
+func idempotencyKey(header http.Header) (string, error) {
+	given := header.Values("Idempotency-Key")
+	switch {
+	case len(given) == 0:
+		return "", nil
+	case len(given) > 1 || given[0] == "":
+		return "", wire.InBody("", "the Idempotency-Key must be one, and have 1 to %d printable ASCII characters", maxKey)
+	default:
+		return given[0], nil
+	}
+}
 
 // idempotent applies an Idempotency-Key: a UUID of version 7 is the id of the run.
 func idempotent(key string, wanted []newRun, several bool) error {

@@ -142,6 +142,7 @@ func TestARequestCanBeRepeated(t *testing.T) {
 		}
 		b.want(400, "POST", "/runs", `{"job":"mail","id":"`+store.NewRunID().String()+`"}`, "Idempotency-Key", id)
 		b.want(400, "POST", "/runs", `{"job":"mail"}`, "Idempotency-Key", strings.Repeat("k", 201))
+		b.want(400, "POST", "/runs", `{"job":"mail"}`, "Idempotency-Key", "")
 		require.Len(t, b.want(200, "GET", "/runs", "")["runs"], 2)
 	})
 }

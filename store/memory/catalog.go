@@ -41,8 +41,9 @@ func (s *Store) Declare(ctx context.Context, declaration store.Declaration) erro
 	partly := s.declareLimits(declaration.Limits, known.startedAt, now)
 	for _, job := range declaration.Jobs {
 		job.Limits = slices.Clone(job.Limits)
-		job.Code = store.JobCode{Aliases: slices.Clone(job.Code.Aliases), Redacted: slices.Clone(job.Code.Redacted)}
-		s.jobs[job.Name] = job
+		said := rules.JobCodeWith(s.jobCodes[job.Name], rules.JobCodeText(&job.Code), now)
+		job.Code = rules.JobCodeOf(said)
+		s.jobs[job.Name], s.jobCodes[job.Name] = job, said
 	}
 	for _, declared := range declaration.Schedules {
 		s.declareSchedule(declared, known.startedAt, now)

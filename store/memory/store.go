@@ -42,6 +42,7 @@ type Store struct {
 
 	keys        map[keyName]*keyHolder
 	jobs        map[string]store.JobInfo
+	jobCodes    map[string]*string // what was declared of the code of each, see rules.JobCodeWith
 	workers     map[uuid.UUID]workerInfo
 	stats       map[statKey]*store.Tally
 	schedules   map[string]*schedule
@@ -75,6 +76,7 @@ func New(config Config) *Store {
 		leases:      make(map[lease.ClaimID]*held),
 		keys:        make(map[keyName]*keyHolder),
 		jobs:        make(map[string]store.JobInfo),
+		jobCodes:    make(map[string]*string),
 		workers:     make(map[uuid.UUID]workerInfo),
 		stats:       make(map[statKey]*store.Tally),
 		schedules:   make(map[string]*schedule),

@@ -154,7 +154,7 @@ func addJobs(b *batch, jobs []store.JobInfo) {
 		p.OnCrashes, p.Retentions = append(p.OnCrashes, int16(job.OnCrash)), append(p.Retentions, micro(time.Duration(job.Retention)))
 		limits, codes = append(limits, jobLimitText(job.Limits)), append(codes, rules.JobCodeText(&job.Code))
 	}
-	b.add(queries.DeclareJobs, p.Names, p.Queues, p.Priorities, p.MaxAttempts, p.Timeouts, p.OnCrashes, p.Retentions, limits, codes)
+	b.add(queries.DeclareJobs, p.Names, p.Queues, p.Priorities, p.MaxAttempts, p.Timeouts, p.OnCrashes, p.Retentions, limits, codes, micro(store.DeclaredWithin))
 }
 
 func addSchedules(b *batch, worker store.WorkerID, schedules []store.Schedule) {
@@ -215,6 +215,6 @@ func toJob(row *queries.JobsRow) store.JobInfo {
 	return store.JobInfo{
 		Name: row.Name, Queue: row.Queue, Priority: int(row.Priority), MaxAttempts: int(row.MaxAttempts),
 		Timeout: store.Duration(fromMicro(row.Timeout)), OnCrash: crashPolicy(row.OnCrash), Retention: store.Duration(fromMicro(row.Retention)), Limits: jobLimits(row.Limits),
-		Code: rules.JobCodeOf(row.Code),
+		Code: rules.JobCodeOf(rules.TextOrNil(row.Code)),
 	}
 }

@@ -70,11 +70,15 @@ func (c *change) declareJob(ctx context.Context, job *store.JobInfo) error {
 	if err != nil {
 		return err
 	}
+	known, err := c.FindJobCode(ctx, queries.FindJobCodeParams{Name: job.Name})
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return err
+	}
 	return c.DeclareJob(ctx, queries.DeclareJobParams{
 		Name: job.Name, Queue: job.Queue, Priority: int64(job.Priority), MaxAttempts: int64(job.MaxAttempts),
 		Timeout: time.Duration(job.Timeout).Microseconds(), OnCrash: int64(job.OnCrash),
 		Retention: time.Duration(job.Retention).Microseconds(), DeclaredAt: c.now, Limits: limits,
-		Code: rules.JobCodeText(&job.Code),
+		Code: rules.JobCodeWith(known, rules.JobCodeText(&job.Code), instant(c.now)),
 	})
 }
 
@@ -245,10 +249,7 @@ func jobOf(row *queries.ListJobsRow) (job store.JobInfo, err error) {
 	job = store.JobInfo{
 		Name: row.Name, Queue: row.Queue, Priority: int(row.Priority), MaxAttempts: int(row.MaxAttempts),
 		Timeout: store.Duration(duration(row.Timeout)), OnCrash: store.CrashPolicy(row.OnCrash),
-		Retention: store.Duration(duration(row.Retention)),
-	}
-	if row.Code != nil {
-		job.Code = rules.JobCodeOf(*row.Code)
+		Retention: store.Duration(duration(row.Retention)), Code: rules.JobCodeOf(row.Code),
 	}
 	job.Limits, err = jobLimitsOf(row.Limits)
 	return job, err

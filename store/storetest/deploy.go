@@ -3,6 +3,8 @@ package storetest
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -70,6 +72,69 @@ func olderDeclares(_ *testing.T, f *fixture) {
 	f.advance(store.DeclaredWithin + time.Minute) // no worker declares it any more
 	f.declares(newer, 0, version("nightly", "two"))
 	f.wantVersion("nightly", "two", 4)
+}
+
+// declaresJob makes a worker declare one job, with what its code says.
+func (f *fixture) declaresJob(worker store.WorkerID, code store.JobCode) error {
+	job := store.JobInfo{Name: "charge", Queue: store.DefaultQueue, MaxAttempts: 3, Code: code}
+	return f.store.Declare(f.ctx, store.Declaration{Worker: worker, Jobs: []store.JobInfo{job}})
+}
+
+// wantCode checks what the code of the job says, in any order.
+func (f *fixture) wantCode(when string, aliases, redacted string) {
+	f.t.Helper()
+	jobs, err := f.store.Jobs(f.ctx)
+	if err != nil || len(jobs) != 1 {
+		f.t.Fatalf("Jobs: %+v, %v, want one", jobs, err)
+	}
+	code := jobs[0].Code
+	slices.Sort(code.Aliases)
+	slices.Sort(code.Redacted)
+	if strings.Join(code.Aliases, " ") != aliases || strings.Join(code.Redacted, " ") != redacted {
+		f.t.Errorf("%s: aliases %q, redacted %q, want %s and %s", when, code.Aliases, code.Redacted, aliases, redacted)
+	}
+}
+
+func hiddenByNewer(t *testing.T, f *fixture) {
+	older, newer := newWorker("older"), newWorker("newer")
+	before := store.JobCode{Redacted: []string{"card"}}
+	after := store.JobCode{Aliases: []string{"pay"}, Redacted: []string{"card.number", "**.token"}}
+	declares := func(worker store.WorkerID, code store.JobCode) {
+		t.Helper()
+		if err := f.declaresJob(worker, code); err != nil {
+			t.Fatalf("Declare: %v", err)
+		}
+	}
+	declares(older, before)
+	f.wantCode("at first", "", "card")
+	declares(newer, after)
+	f.wantCode("in a deploy", "pay", "**.token card card.number")
+	for range 3 { // each hour, both programs declare what they know
+		f.advance(store.DeclareEvery)
+		declares(newer, after)
+		declares(older, before)
+		f.wantCode("while both work", "pay", "**.token card card.number")
+	}
+	f.advance(store.DeclaredWithin + time.Minute)
+	f.wantCode("while no worker is there", "pay", "**.token card card.number")
+	declares(newer, after)
+	f.wantCode("without the older", "pay", "**.token card.number")
+	f.advance(store.DeclaredWithin - time.Minute)
+	declares(newer, store.JobCode{}) // the next version takes the rules away
+	f.wantCode("just after the last worker that hides it", "pay", "**.token card.number")
+	f.advance(2 * time.Minute)
+	declares(newer, store.JobCode{})
+	f.wantCode("after the last worker that hides it", "", "")
+}
+
+func hiddenTogether(_ *testing.T, f *fixture) {
+	paths := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
+	f.together(repeat(len(paths), func(i int) func(context.Context) error {
+		return func(context.Context) error {
+			return f.declaresJob(newWorker(paths[i]), store.JobCode{Redacted: paths[i : i+1]})
+		}
+	})...)
+	f.wantCode("declared for the first time by all together", "", strings.Join(paths, " "))
 }
 
 func orphansPaused(t *testing.T, f *fixture) {

@@ -22,6 +22,8 @@ func scheduleTests() map[string]func(*testing.T, *fixture) {
 		"an occurrence that is stored is skipped, alone":          occurrenceAgain,
 		"many callers together store each occurrence once":        materializeRace,
 		"declared jobs are listed by name, the last word counts":  jobsListed,
+		"an older program does not show what a newer one hides":   hiddenByNewer,
+		"what programs hide is hidden if they begin together":     hiddenTogether,
 		"what waits is listed with its runs, and may be hastened": hastenWaiting,
 		"without schedules there is nothing to do and nothing is": materializeNothing,
 		"what is due in thousands of years is not due now":        farAway,
@@ -281,6 +283,7 @@ func jobsListed(t *testing.T, f *fixture) {
 			t.Fatalf("Declare: %v", err)
 		}
 	}
+	newer.Code = jobs[1].Code // its rules outlive it, see hiddenByNewer
 	listed, err := f.store.Jobs(f.ctx)
 	if err != nil || !reflect.DeepEqual(listed, []store.JobInfo{newer, jobs[0]}) {
 		t.Errorf("Jobs: %+v, %v, want mail as declared last, and report", listed, err)

@@ -24,6 +24,12 @@ SET queue = excluded.queue,
     limits = excluded.limits,
     code = excluded.code;
 
+-- name: FindJobCode :one
+-- Index: the primary key.
+SELECT code
+FROM jobs
+WHERE name = @name;
+
 -- name: ListJobs :many
 SELECT name, queue, priority, max_attempts, timeout, on_crash, retention, limits, code
 FROM jobs

@@ -77,6 +77,24 @@ func (q *Queries) DeclareWorker(ctx context.Context, arg DeclareWorkerParams) er
 	return err
 }
 
+const findJobCode = `-- name: FindJobCode :one
+SELECT code
+FROM jobs
+WHERE name = ?1
+`
+
+type FindJobCodeParams struct {
+	Name string
+}
+
+// Index: the primary key.
+func (q *Queries) FindJobCode(ctx context.Context, arg FindJobCodeParams) (*string, error) {
+	row := q.queryRow(ctx, q.findJobCodeStmt, findJobCode, arg.Name)
+	var code *string
+	err := row.Scan(&code)
+	return code, err
+}
+
 const findSchedule = `-- name: FindSchedule :one
 SELECT
     generation, hash, paused,

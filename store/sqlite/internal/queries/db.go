@@ -174,6 +174,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.findHolderStmt, err = db.PrepareContext(ctx, findHolder); err != nil {
 		return nil, fmt.Errorf("error preparing query FindHolder: %w", err)
 	}
+	if q.findJobCodeStmt, err = db.PrepareContext(ctx, findJobCode); err != nil {
+		return nil, fmt.Errorf("error preparing query FindJobCode: %w", err)
+	}
 	if q.findKeyHolderStmt, err = db.PrepareContext(ctx, findKeyHolder); err != nil {
 		return nil, fmt.Errorf("error preparing query FindKeyHolder: %w", err)
 	}
@@ -901,6 +904,11 @@ func (q *Queries) Close() error {
 	if q.findHolderStmt != nil {
 		if cerr := q.findHolderStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing findHolderStmt: %w", cerr)
+		}
+	}
+	if q.findJobCodeStmt != nil {
+		if cerr := q.findJobCodeStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findJobCodeStmt: %w", cerr)
 		}
 	}
 	if q.findKeyHolderStmt != nil {
@@ -1782,6 +1790,7 @@ type Queries struct {
 	findClockStmt            *sql.Stmt
 	findGateStmt             *sql.Stmt
 	findHolderStmt           *sql.Stmt
+	findJobCodeStmt          *sql.Stmt
 	findKeyHolderStmt        *sql.Stmt
 	findLaneStmt             *sql.Stmt
 	findLaneOfStmt           *sql.Stmt
@@ -1996,6 +2005,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		findClockStmt:            q.findClockStmt,
 		findGateStmt:             q.findGateStmt,
 		findHolderStmt:           q.findHolderStmt,
+		findJobCodeStmt:          q.findJobCodeStmt,
 		findKeyHolderStmt:        q.findKeyHolderStmt,
 		findLaneStmt:             q.findLaneStmt,
 		findLaneOfStmt:           q.findLaneOfStmt,

@@ -1,0 +1,110 @@
+package otlp
+
+import (
+	"context"
+	"encoding/binary"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// rootsOf is the sampler of traces that begin here, if OTEL_TRACES_SAMPLER leaves the
+// others to their parents and may leave any out; nil: the provider's own decides for each
+// span.
+func rootsOf(lookup func(string) string) sdk.Sampler {
+	switch strings.ToLower(strings.TrimSpace(lookup("OTEL_TRACES_SAMPLER"))) {
+	case "parentbased_always_off":
+		return sdk.NeverSample()
+	case "parentbased_traceidratio":
+		share, err := strconv.ParseFloat(strings.TrimSpace(lookup("OTEL_TRACES_SAMPLER_ARG")), 64)
+		if err == nil && share >= 0 && share < 1 {
+			return sdk.TraceIDRatioBased(share)
+		}
+	}
+	return nil
+}
+
+// TracerProvider decides whether a trace is taken before anything is made of its span: one
+// that is not taken costs its ids and a context. The decisions are those of the SDK.
+type TracerProvider struct {
+	*sdk.TracerProvider
+
+	roots sdk.Sampler
+}
+
+// Tracer makes spans.
+func (p *TracerProvider) Tracer(name string, options ...trace.TracerOption) trace.Tracer {
+	made := p.TracerProvider.Tracer(name, options...)
+	if p.roots == nil {
+		return made
+	}
+	return &sampling{Tracer: made, roots: p.roots}
+}
+
+// sampling is a tracer that asks the SDK for the spans that are taken.
+type sampling struct {
+	trace.Tracer
+
+	roots sdk.Sampler
+}
+
+// Start begins a span, or puts into the context that there is none.
+func (s *sampling) Start(ctx context.Context, name string, options ...trace.SpanStartOption) (context.Context, trace.Span) {
+	parent := trace.SpanContextFromContext(ctx)
+	if !parent.IsValid() {
+		return s.begin(ctx, name, options)
+	}
+	config := trace.NewSpanStartConfig(options...)
+	switch {
+	case config.NewRoot():
+		return s.begin(ctx, name, options)
+	case parent.IsSampled():
+		return s.Tracer.Start(ctx, name, options...)
+	default:
+		return without(ctx, parent.WithSpanID(spanID()).WithRemote(false))
+	}
+}
+
+// begin begins a trace.
+func (s *sampling) begin(ctx context.Context, name string, options []trace.SpanStartOption) (context.Context, trace.Span) {
+	id := traceID()
+	if s.roots.ShouldSample(sdk.SamplingParameters{ParentContext: context.Background(), TraceID: id}).Decision == sdk.Drop {
+		return without(ctx, trace.NewSpanContext(trace.SpanContextConfig{TraceID: id, SpanID: spanID()}))
+	}
+	return s.Tracer.Start(context.WithValue(ctx, taken{}, id), name, options...)
+}
+
+// without is a context of a trace that is not taken.
+func without(ctx context.Context, of trace.SpanContext) (context.Context, trace.Span) {
+	ctx = trace.ContextWithSpanContext(ctx, of)
+	return ctx, trace.SpanFromContext(ctx)
+}
+
+// taken is where a context has the id of a trace that begins and is taken.
+type taken struct{}
+
+// ids gives a trace the id for which it was taken.
+type ids struct{}
+
+func (ids) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
+	if id, decided := ctx.Value(taken{}).(trace.TraceID); decided {
+		return id, spanID()
+	}
+	return traceID(), spanID()
+}
+
+func (ids) NewSpanID(context.Context, trace.TraceID) trace.SpanID { return spanID() }
+
+func traceID() (id trace.TraceID) {
+	binary.NativeEndian.PutUint64(id[:8], rand.Uint64())   //nolint:gosec // ids, and no secrets
+	binary.NativeEndian.PutUint64(id[8:], rand.Uint64()|1) //nolint:gosec // never all zeros
+	return id
+}
+
+func spanID() (id trace.SpanID) {
+	binary.NativeEndian.PutUint64(id[:], rand.Uint64()|1) //nolint:gosec // never all zeros
+	return id
+}
