@@ -183,9 +183,8 @@ func (f *front) begin(t *testing.T, op *operate.Operator, auth access.Auth) {
 }
 
 // TestAServerThatIsAwayIsSaidAndForgotten: what is shown stays, is marked as old, and is
-// new when the server is back.
+// new when the server is back. Beside the windows of other tests it once waited for a minute.
 func TestAServerThatIsAwayIsSaidAndForgotten(t *testing.T) {
-	t.Parallel()
 	s, b, f := queues(t, "mail"), open(t), serve(t)
 	everyone := access.Func(func(*http.Request) (access.Who, error) { return access.Who{Name: "ada", Role: access.Operator}, nil })
 	f.begin(t, s.Operator, everyone)
