@@ -102,10 +102,10 @@ build: ## build bin/durable-worker, statically
 	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/durable-worker ./cmd/durable-worker
 
 browser: need ## the pages in a real browser, at both widths and in both themes, and behind nginx (apt-get install nginx): some minutes
-	@cd operate/dashboard/browsertest && $(GO) vet ./... && ../../../scripts/test.sh -count=1 -timeout=15m ./...
+	@cd operate/dashboard/browsertest && $(GO) vet ./... && ../../../scripts/test.sh -count=1 -parallel=4 -timeout=15m ./...
 
 browser-quick: need ## the same in short, as in CI: each page once
-	@cd operate/dashboard/browsertest && $(GO) vet ./... && ../../../scripts/test.sh -short -count=1 -timeout=5m .
+	@cd operate/dashboard/browsertest && $(GO) vet ./... && ../../../scripts/test.sh -short -count=1 -parallel=4 -timeout=5m .
 
 RUNS ?= 1000000
 large: need ## every page of a PostgreSQL with RUNS=1000000 runs, each within 100 ms; ten million take 10 GB

@@ -34,6 +34,7 @@ func (o *Operator) Failures(ctx context.Context, since time.Time) ([]JobFailures
 		query.Span = store.Quarter
 	}
 	query.Within = min(query.Within, ranges[LastMonth].within)
+	query.Step, query.NoTimes = 24*time.Hour, true // their sum is all that is asked for
 	points, err := o.store.Series(ctx, query)
 	if err != nil {
 		return nil, err

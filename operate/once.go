@@ -69,14 +69,14 @@ func (o *Operator) workers(ctx context.Context) ([]store.WorkerInfo, error) {
 // rates are what was done by the minute of each lane, for as long as a rate is measured.
 func (o *Operator) rates(ctx context.Context) ([]store.SeriesPoint, error) {
 	return onceOf(ctx).rates.get(func() ([]store.SeriesPoint, error) {
-		return o.store.Series(ctx, store.SeriesQuery{Span: store.Minute, Scope: store.EachLane, Within: rated})
+		return o.store.Series(ctx, store.SeriesQuery{Span: store.Minute, Scope: store.EachLane, Within: rated, NoTimes: true})
 	})
 }
 
 // hour is what was done by the minute in the last hour.
 func (o *Operator) hour(ctx context.Context) ([]store.SeriesPoint, error) {
 	return onceOf(ctx).hour.get(func() ([]store.SeriesPoint, error) {
-		return o.store.Series(ctx, store.SeriesQuery{Span: store.Minute, Scope: store.AllLanes, Within: figuresOf})
+		return o.store.Series(ctx, hourQuery())
 	})
 }
 

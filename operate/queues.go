@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -19,7 +20,9 @@ type QueueList struct {
 type QueueView struct {
 	store.QueueInfo
 
-	Running store.Count `json:"running"`
+	Pending   store.Count `json:"pending"`
+	OldestDue *time.Time  `json:"oldest_due"` // of the pending run that is due first; nil: none is pending
+	Running   store.Count `json:"running"`
 	Work
 }
 
@@ -48,20 +51,27 @@ func (o *Operator) Queues(ctx context.Context) (QueueList, error) {
 		return list, err
 	}
 	for _, queue := range queues {
-		view := QueueView{QueueInfo: queue, Work: f.work(
+		view := QueueView{QueueInfo: queue, Pending: store.Count{AtLeast: f.survey.Partial}, Running: store.Count{AtLeast: f.survey.Partial}, Work: f.work(
 			func(w *store.WorkerInfo) bool {
 				return w.State == store.Working && (w.More || slices.Contains(w.Queues, queue.Name))
 			},
 			func(key laneKey) bool { return key.queue == queue.Name })}
-		for _, lane := range f.survey.Lanes {
-			if lane.Queue == queue.Name {
-				view.Running.N += lane.Running.N
-				view.Running.Estimated = view.Running.Estimated || lane.Running.Estimated
+		for i := range f.survey.Lanes {
+			if lane := &f.survey.Lanes[i]; lane.Queue == queue.Name {
+				view.add(lane)
 			}
 		}
 		list.Queues = append(list.Queues, view)
 	}
 	return list, nil
+}
+
+// add counts what waits and runs on one of the queue's lanes.
+func (q *QueueView) add(lane *store.LaneInfo) {
+	q.Pending, q.Running = q.Pending.Plus(lane.Pending), q.Running.Plus(lane.Running)
+	if lane.OldestDue != nil && (q.OldestDue == nil || lane.OldestDue.Before(*q.OldestDue)) {
+		q.OldestDue = lane.OldestDue
+	}
 }
 
 // PauseQueue stops claims from a queue (see store.Controls). Runs that are

@@ -29,7 +29,7 @@ func (o *Operator) Series(ctx context.Context, request SeriesRequest) (Series, e
 	if !known {
 		return Series{}, fmt.Errorf("%w: range %q: want 1h, 24h, 7d or 30d", store.ErrInvalid, request.Range)
 	}
-	query := store.SeriesQuery{Span: shape.span, Within: shape.within, Queue: request.Queue, Job: request.Job}
+	query := store.SeriesQuery{Span: shape.span, Step: shape.step, Within: shape.within, Queue: request.Queue, Job: request.Job}
 	if request.Queue+request.Job != "" {
 		query.Scope = store.EachLane
 	}
@@ -44,9 +44,14 @@ func (o *Operator) Series(ctx context.Context, request SeriesRequest) (Series, e
 	return seriesOf(request.Range, points, survey.At), nil
 }
 
+// hourQuery asks for what was done by the minute in the last hour.
+func hourQuery() store.SeriesQuery {
+	return store.SeriesQuery{Span: store.Minute, Step: time.Minute, Scope: store.AllLanes, Within: figuresOf}
+}
+
 // points are those of a query. Those of the last hour are on every page.
 func (o *Operator) points(ctx context.Context, query store.SeriesQuery) ([]store.SeriesPoint, error) {
-	if query == (store.SeriesQuery{Span: store.Minute, Scope: store.AllLanes, Within: figuresOf}) {
+	if query == hourQuery() {
 		return o.hour(ctx)
 	}
 	return o.store.Series(ctx, query)

@@ -165,18 +165,15 @@ const (
 // QueueInfo describes a queue. A queue is known when a run was ever enqueued on
 // it, or when it was paused or capped.
 type QueueInfo struct {
-	Name      string     `json:"name"`
-	Paused    bool       `json:"paused"`
-	Pending   Count      `json:"pending"`
-	OldestDue *time.Time `json:"oldest_due"` // of the pending run that is due first; nil: none is pending
-
+	Name   string `json:"name"`
+	Paused bool   `json:"paused"`
 	// MaxConcurrent is how many of its runs may execute concurrently, over all workers:
 	// the Max of the limit QueueCap. Nil: any number.
 	MaxConcurrent *int `json:"max_concurrent"`
 }
 
-// Count is a number of runs. It is exact up to a bound of the store's, at least
-// 10,000 runs; above it, it says what it is.
+// Count is a number of runs. It is exact up to a bound of the store's; above it, it says
+// what it is.
 type Count struct {
 	N         int64 `json:"n"`
 	AtLeast   bool  `json:"at_least,omitempty"`  // so many were counted, and there may be more

@@ -141,7 +141,15 @@ type SeriesQuery struct {
 	// Queue and Job, with the scope EachLane: only these; empty: any.
 	Queue string
 	Job   string
+	// Step adds up the steps of the span to longer ones: whole steps, which divide a day.
+	// Zero: as they are kept.
+	Step time.Duration
+	// NoTimes leaves out Wait and Took, the dearest part of a point.
+	NoTimes bool
 }
+
+// Length is how long a step of the answer is.
+func (q *SeriesQuery) Length() time.Duration { return max(q.Step, q.Span.Length()) }
 
 // MaxSeriesPoints bounds the points of a series; the newest are kept.
 const MaxSeriesPoints = 20_000
@@ -167,6 +175,9 @@ func (q *SeriesQuery) Check() error {
 	}
 	if !storable.IsText(q.Queue) || !storable.IsText(q.Job) {
 		faults = append(faults, fmt.Errorf("queue %q, job %q: want text without NUL", storable.Clip(q.Queue, 100), storable.Clip(q.Job, 100)))
+	}
+	if q.Step < 0 || q.Step > 24*time.Hour || q.Step > 0 && (q.Step%max(q.Span.Length(), 1) != 0 || 24*time.Hour%q.Step != 0) {
+		faults = append(faults, fmt.Errorf("step %v: want whole steps of the span, which divide a day", q.Step))
 	}
 	if q.Within <= 0 {
 		faults = append(faults, fmt.Errorf("within %v: want more than 0", q.Within))

@@ -337,7 +337,7 @@ type Inspector interface {
 	Runs(ctx context.Context, filter Filter) (Page, error)
 	// Counts returns the number of runs in each state, zeros included.
 	Counts(ctx context.Context) (map[State]Count, error)
-	// Queues lists the queues that are known, by name.
+	// Queues lists the queues that are known, by name. Survey counts what waits on them.
 	Queues(ctx context.Context) ([]QueueInfo, error)
 	// Changes lists what operators, and policies in their place, have changed,
 	// newest first. The oldest may have been dropped.

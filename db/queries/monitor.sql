@@ -30,10 +30,19 @@ ORDER BY workers.reported_at DESC
 LIMIT @most::int;
 
 -- name: SurveyLanes :many
--- Index: reads lanes, a small table; ready_order for each line, up to @line_most rows; of
+-- The more lanes, the fewer runs of each line are counted: so many of all together, but
+-- so many of each at least, and at most.
+-- Index: reads lanes, a small table; ready_order for each line, up to that many rows; of
 -- waiting so many rows in all; of the runs in leases up to so many, by runs_pkey.
 -- Locks: none.
-WITH limited AS MATERIALIZED (
+WITH bound AS MATERIALIZED (
+    SELECT
+        greatest(
+            @line_least::int,
+            least(@most::int, (@total::int) / greatest(count(*), 1))
+        )::bigint AS line_most
+    FROM durable.lanes
+), limited AS MATERIALIZED (
     SELECT
         abs(waiters.lane) AS lane,
         count(*) AS pending,
@@ -51,7 +60,7 @@ WITH limited AS MATERIALIZED (
         SELECT leases.claim_id, unnest(leases.run_ids) AS run_id
         FROM durable.leases
     ) named
-    LIMIT @most::int
+    LIMIT @held_most::int
 ), running AS (
     SELECT abs(runs.lane) AS lane, count(*) AS runs
     FROM held
@@ -82,6 +91,13 @@ WITH limited AS MATERIALIZED (
                 WHEN limited.pending > 0 THEN (SELECT sum(limited.pending) FROM limited)
             END
         ) AS largest,
+        greatest(
+            ordinary.due,
+            isolated.due,
+            CASE
+                WHEN limited.due > 0 THEN (SELECT sum(limited.pending) FROM limited)
+            END
+        ) AS largest_due,
         isolated.pending AS isolated,
         ordinary.due + isolated.due + coalesce(limited.due, 0) AS due,
         least(ordinary.oldest, isolated.oldest, limited.oldest) AS oldest,
@@ -99,7 +115,7 @@ WITH limited AS MATERIALIZED (
             FROM durable.ready
             WHERE ready.lane = some_lanes.id
             ORDER BY ready.due_at, ready.run_id
-            LIMIT @line_most::int
+            LIMIT (SELECT bound.line_most FROM bound)
         ) first_ready
     ) ordinary
     CROSS JOIN LATERAL (
@@ -112,7 +128,7 @@ WITH limited AS MATERIALIZED (
             FROM durable.ready
             WHERE ready.lane = -some_lanes.id
             ORDER BY ready.due_at, ready.run_id
-            LIMIT @line_most::int
+            LIMIT (SELECT bound.line_most FROM bound)
         ) first_ready
     ) isolated
 )
@@ -122,12 +138,14 @@ SELECT
     bool_or(counted.paused)::boolean AS paused,
     sum(counted.pending)::bigint AS pending,
     max(counted.largest)::bigint AS largest,
+    max(counted.largest_due)::bigint AS largest_due,
     sum(counted.isolated)::bigint AS isolated,
     sum(counted.due)::bigint AS due,
     coalesce(min(counted.oldest), 'epoch')::timestamptz AS oldest,
     sum(counted.running)::bigint AS running,
     (SELECT count(*) FROM held)::bigint AS held,
-    (SELECT count(*) FROM some_lanes)::bigint AS lanes
+    (SELECT count(*) FROM some_lanes)::bigint AS lanes,
+    (SELECT bound.line_most FROM bound)::bigint AS line_most
 FROM counted
 GROUP BY counted.queue, counted.job
 ORDER BY counted.queue, counted.job;

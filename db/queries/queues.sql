@@ -44,75 +44,14 @@ WHERE queues.name = @queue
   AND lanes.paused <> queues.paused;
 
 -- name: ListQueues :many
--- Index: reads lanes and queues, small tables; ready_order for each lane: its first row,
--- and a count that stops at so many rows for each line; as many rows of waiting in all.
--- Locks: none.
-WITH limited AS MATERIALIZED (
-    SELECT abs(waiters.lane) AS lane, count(*) AS pending, min(waiters.due_at) AS oldest
-    FROM (
-        SELECT waiting.lane, waiting.due_at
-        FROM durable.waiting
-        LIMIT @most::int
-    ) waiters
-    GROUP BY abs(waiters.lane)
-), counted AS (
-    SELECT
-        lanes.queue,
-        lanes.id,
-        line.pending + coalesce(limited.pending, 0) AS pending,
-        least(line.oldest, limited.oldest) AS oldest
-    FROM durable.lanes
-    LEFT JOIN limited ON limited.lane = lanes.id
-    CROSS JOIN LATERAL (
-        SELECT
-            (
-                SELECT count(*)
-                FROM (
-                    SELECT
-                    FROM durable.ready
-                    WHERE ready.lane = lanes.id
-                    LIMIT @line_most::int
-                ) ordinary
-            ) + (
-                SELECT count(*)
-                FROM (
-                    SELECT
-                    FROM durable.ready
-                    WHERE ready.lane = -lanes.id
-                    LIMIT @line_most::int
-                ) isolated
-            ) AS pending,
-            least(
-                (
-                    SELECT ready.due_at
-                    FROM durable.ready
-                    WHERE ready.lane = lanes.id
-                    ORDER BY ready.due_at, ready.run_id
-                    LIMIT 1
-                ),
-                (
-                    SELECT ready.due_at
-                    FROM durable.ready
-                    WHERE ready.lane = -lanes.id
-                    ORDER BY ready.due_at, ready.run_id
-                    LIMIT 1
-                )
-            ) AS oldest
-    ) line
-)
+-- Index: reads lanes and queues, small tables; limits_pkey. Locks: none.
 SELECT
     named.name::text AS name,
     coalesce(
         CASE WHEN queues.cap IS NULL THEN queues.paused ELSE queues.stopped END,
         false
     )::boolean AS paused,
-    coalesce(limits.most, -1)::int AS cap,
-    coalesce(sum(counted.pending), 0)::bigint AS pending,
-    greatest(
-        coalesce(max(counted.pending), 0),
-        (SELECT coalesce(sum(limited.pending), 0) FROM limited)
-    )::bigint AS largest,
-    coalesce(min(counted.oldest), 'epoch')::timestamptz AS oldest
+    coalesce(limits.most, -1)::int AS cap
 FROM (
     SELECT lanes.queue AS name
     FROM durable.lanes
@@ -122,6 +61,4 @@ FROM (
 ) named
 LEFT JOIN durable.queues ON queues.name = named.name
 LEFT JOIN durable.limits ON limits.id = (queues.cap >> 43)::int
-LEFT JOIN counted ON counted.queue = named.name
-GROUP BY named.name, queues.paused, queues.cap, queues.stopped, limits.most
 ORDER BY named.name;

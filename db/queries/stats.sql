@@ -89,7 +89,8 @@ SELECT
 -- name: Series :many
 -- Index: stats_pkey: one probe for each queue and job that has steps of the span, from the
 -- first to the last queue asked for, then the steps of those asked for alone. The empty
--- queue is that of all together. Locks: none.
+-- queue is that of all together. Steps are added up to longer ones; an array is unpacked
+-- once for all of its elements. Locks: none.
 WITH RECURSIVE reported AS (
     (
         SELECT stats.queue, stats.job
@@ -117,28 +118,85 @@ SELECT
     steps.at,
     steps.queue,
     steps.job,
-    steps.enqueued,
-    steps.succeeded,
-    steps.failed,
-    steps.dead,
-    steps.cancelled,
-    steps.crashed,
-    steps.busy,
-    steps.wait,
-    steps.took
-FROM reported
-CROSS JOIN LATERAL (
-    SELECT stats.*
-    FROM durable.stats
-    WHERE stats.span = @span::smallint
-      AND stats.queue = reported.queue
-      AND stats.job = reported.job
-      AND stats.at >= now() - (@within::bigint) * interval '1 microsecond'
-    ORDER BY stats.at DESC
-    LIMIT @most::int
+    sum(steps.enqueued)::bigint AS enqueued,
+    sum(steps.succeeded)::bigint AS succeeded,
+    sum(steps.failed)::bigint AS failed,
+    sum(steps.dead)::bigint AS dead,
+    sum(steps.cancelled)::bigint AS cancelled,
+    sum(steps.crashed)::bigint AS crashed,
+    sum(steps.busy)::bigint AS busy,
+    ARRAY[
+        coalesce(sum(steps.wait[1]), 0),
+        coalesce(sum(steps.wait[2]), 0),
+        coalesce(sum(steps.wait[3]), 0),
+        coalesce(sum(steps.wait[4]), 0),
+        coalesce(sum(steps.wait[5]), 0),
+        coalesce(sum(steps.wait[6]), 0),
+        coalesce(sum(steps.wait[7]), 0),
+        coalesce(sum(steps.wait[8]), 0),
+        coalesce(sum(steps.wait[9]), 0),
+        coalesce(sum(steps.wait[10]), 0),
+        coalesce(sum(steps.wait[11]), 0),
+        coalesce(sum(steps.wait[12]), 0),
+        coalesce(sum(steps.wait[13]), 0),
+        coalesce(sum(steps.wait[14]), 0),
+        coalesce(sum(steps.wait[15]), 0),
+        coalesce(sum(steps.wait[16]), 0)
+    ]::bigint[] AS wait,
+    ARRAY[
+        coalesce(sum(steps.took[1]), 0),
+        coalesce(sum(steps.took[2]), 0),
+        coalesce(sum(steps.took[3]), 0),
+        coalesce(sum(steps.took[4]), 0),
+        coalesce(sum(steps.took[5]), 0),
+        coalesce(sum(steps.took[6]), 0),
+        coalesce(sum(steps.took[7]), 0),
+        coalesce(sum(steps.took[8]), 0),
+        coalesce(sum(steps.took[9]), 0),
+        coalesce(sum(steps.took[10]), 0),
+        coalesce(sum(steps.took[11]), 0),
+        coalesce(sum(steps.took[12]), 0),
+        coalesce(sum(steps.took[13]), 0),
+        coalesce(sum(steps.took[14]), 0),
+        coalesce(sum(steps.took[15]), 0),
+        coalesce(sum(steps.took[16]), 0)
+    ]::bigint[] AS took
+FROM (
+    SELECT
+        date_bin(
+            (@step::bigint) * interval '1 microsecond',
+            kept.at,
+            timestamptz '2000-01-01 00:00:00+00'
+        )::timestamptz AS at,
+        reported.queue,
+        reported.job,
+        kept.enqueued,
+        kept.succeeded,
+        kept.failed,
+        kept.dead,
+        kept.cancelled,
+        kept.crashed,
+        kept.busy,
+        CASE WHEN @times::boolean THEN kept.wait || '{}' END AS wait,
+        CASE WHEN @times::boolean THEN kept.took || '{}' END AS took
+    FROM reported
+    CROSS JOIN LATERAL (
+        SELECT
+            stats.at, stats.enqueued, stats.succeeded, stats.failed, stats.dead, stats.cancelled,
+            stats.crashed, stats.busy, stats.wait, stats.took
+        FROM durable.stats
+        WHERE stats.span = @span::smallint
+          AND stats.queue = reported.queue
+          AND stats.job = reported.job
+          AND stats.at >= now() - (@within::bigint) * interval '1 microsecond'
+        ORDER BY stats.at DESC
+        LIMIT @most::int
+    ) kept
+    WHERE (reported.queue = '') = @all_lanes::boolean
+      AND @job::text IN ('', reported.job)
+    OFFSET 0
 ) steps
-WHERE (reported.queue = '') = @all_lanes::boolean
-  AND @job::text IN ('', reported.job)
+GROUP BY steps.at, steps.queue, steps.job
 ORDER BY steps.at DESC, steps.queue DESC, steps.job DESC
 LIMIT @most::int;
 

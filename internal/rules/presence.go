@@ -64,5 +64,33 @@ func PresenceOf(text string) (p store.Presence, err error) {
 	return p, nil
 }
 
+// AddedUp adds up the steps of points, which are in the order of their instants, to those
+// that a query asks for.
+func AddedUp(points []store.SeriesPoint, query *store.SeriesQuery) []store.SeriesPoint {
+	type step struct {
+		at         time.Time
+		queue, job string
+	}
+	sums, at := []store.SeriesPoint{}, map[step]int{}
+	for i := range points {
+		p := points[i]
+		p.At = p.At.UTC().Truncate(query.Length())
+		if query.NoTimes {
+			p.Wait, p.Took = [store.Buckets]int64{}, [store.Buckets]int64{}
+		}
+		key := step{p.At, p.Queue, p.Job}
+		if n, known := at[key]; known {
+			sums[n].Add(&p.Tally)
+			continue
+		}
+		at[key] = len(sums)
+		sums = append(sums, p)
+	}
+	slices.SortFunc(sums, func(a, b store.SeriesPoint) int {
+		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Job, b.Job))
+	})
+	return sums
+}
+
 // StepOf is the beginning of the step of a series in which an instant is.
 func StepOf(at time.Time, span store.Span) time.Time { return at.UTC().Truncate(span.Length()) }

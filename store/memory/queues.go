@@ -28,25 +28,8 @@ func (s *Store) Queues(ctx context.Context) ([]store.QueueInfo, error) {
 		known[name].MaxConcurrent = &most
 	}
 	for _, l := range s.lanes {
-		queue := known[l.name.queue]
-		if queue == nil {
-			queue = &store.QueueInfo{Name: l.name.queue}
-			known[queue.Name] = queue
-		}
-		for _, waiting := range [][]*run{l.plain.runs, l.isolated.runs} {
-			queue.Pending.N += int64(len(waiting))
-			if len(waiting) > 0 && (queue.OldestDue == nil || waiting[0].dueAt.Before(*queue.OldestDue)) {
-				queue.OldestDue = timeOrNil(waiting[0].dueAt)
-			}
-		}
-	}
-	for _, g := range s.limits.gates {
-		for id, l := range g.lines {
-			queue := known[s.lanes[max(id, -id)-1].name.queue]
-			queue.Pending.N += int64(len(l.runs))
-			if queue.OldestDue == nil || l.runs[0].dueAt.Before(*queue.OldestDue) {
-				queue.OldestDue = timeOrNil(l.runs[0].dueAt)
-			}
+		if known[l.name.queue] == nil {
+			known[l.name.queue] = &store.QueueInfo{Name: l.name.queue}
 		}
 	}
 	queues := []store.QueueInfo{}

@@ -1,10 +1,8 @@
 package memory
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/durable-worker/durable-worker/internal/rules"
@@ -91,8 +89,6 @@ func (s *Store) Series(ctx context.Context, query store.SeriesQuery) ([]store.Se
 			points = append(points, store.SeriesPoint{At: key.at, LaneTally: store.LaneTally{Queue: key.queue, Job: key.job, Tally: *tally}})
 		}
 	}
-	slices.SortFunc(points, func(a, b store.SeriesPoint) int {
-		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Job, b.Job))
-	})
+	points = rules.AddedUp(points, &query)
 	return points[max(len(points)-store.MaxSeriesPoints, 0):], nil
 }

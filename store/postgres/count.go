@@ -118,10 +118,6 @@ func (s *Store) estimateCounts(ctx context.Context, ready, limited store.Count, 
 // never as what the other numbers leave of an estimate.
 func (s *Store) estimateSucceeded(ctx context.Context) (store.Count, error) {
 	q := s.queries(s.reading)
-	found, err := q.CountSucceededAtEnds(ctx, queries.CountSucceededAtEndsParams{Examined: pageMost})
-	if err != nil {
-		return store.Count{}, err
-	}
 	size, err := q.EstimateRows(ctx, queries.EstimateRowsParams{SchemaName: s.config.Schema, TableName: "runs"})
 	if err != nil {
 		return store.Count{}, err
@@ -132,9 +128,10 @@ func (s *Store) estimateSucceeded(ctx context.Context) (store.Count, error) {
 		return store.Count{}, err
 	}
 	if sample.Succeeded < sampleHits {
-		return store.Count{N: found, AtLeast: true}, nil
+		found, err := q.CountSucceededAtEnds(ctx, queries.CountSucceededAtEndsParams{Examined: pageMost})
+		return store.Count{N: found, AtLeast: true}, err
 	}
-	return store.Count{N: max(int64(float64(sample.Succeeded)*100/float64(percent)), found), Estimated: true}, nil
+	return store.Count{N: int64(float64(sample.Succeeded) * 100 / float64(percent)), Estimated: true}, nil
 }
 
 // sum adds two numbers of runs.

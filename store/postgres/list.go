@@ -15,7 +15,8 @@ import (
 // Bounds of what is examined for one page.
 const (
 	pageFirst      = 1_000  // runs, by the key, at the first try: enough where most pass the filter
-	pageMost       = 20_000 // at the second, and of a list of ids
+	pageSecond     = 4_000  // at the second: where one of a hundred does
+	pageMost       = 20_000 // at the last, and of a list of ids
 	pageProblems   = 2_000  // of dead and cancelled runs when not all of them pass
 	unfinishedMost = 20_000 // rows of ready that are read for a list of pending runs
 )
@@ -102,7 +103,7 @@ func (l *lister) only(states ...store.State) bool {
 
 // list picks the way that finds the runs most quickly: through the tables that
 // hold the unfinished, or the dead and cancelled ones, else along the key of
-// runs.
+// runs. Of the unfinished, the newest runs are often enough.
 func (l *lister) list(ctx context.Context) (store.Page, error) {
 	if err := l.readLanes(ctx); err != nil || !l.allLanes && len(l.lanes) == 0 {
 		return store.Page{}, err
@@ -116,13 +117,18 @@ func (l *lister) list(ctx context.Context) (store.Page, error) {
 	if l.only(store.Dead, store.Cancelled) {
 		return l.problems(ctx)
 	}
-	if l.only(store.Pending, store.Running) {
-		page, few, err := l.unfinished(ctx)
-		if few || err != nil {
-			return page, err
-		}
+	if !l.only(store.Pending, store.Running) {
+		return l.walk(ctx, walks()...)
 	}
-	return l.walk(ctx)
+	page, err := l.walk(ctx, pageFirst)
+	if err != nil || len(page.Runs) == l.limit || page.Next == (store.RunID{}) {
+		return page, err
+	}
+	page, few, err := l.unfinished(ctx)
+	if few || err != nil {
+		return page, err
+	}
+	return l.walk(ctx, walks()[1:]...)
 }
 
 // readLanes finds the lanes that pass the filter.
@@ -261,9 +267,12 @@ func (l *lister) these(ctx context.Context, ids uuidArray, floor uuid.UUID) (sto
 	return l.page(ctx, floor, queries.ListThese, ids)
 }
 
-// walk lists runs along their key, downwards, as far as the bound goes.
-func (l *lister) walk(ctx context.Context) (page store.Page, err error) {
-	for _, l.examined = range []int{pageFirst, pageMost} {
+// walks are how many runs are examined along the key, one try after the other.
+func walks() []int { return []int{pageFirst, pageSecond, pageMost} }
+
+// walk lists runs along their key, downwards, as far as the last bound goes.
+func (l *lister) walk(ctx context.Context, bounds ...int) (page store.Page, err error) {
+	for _, l.examined = range bounds {
 		var floor uuid.UUID
 		b := l.store.begin(ctx, l.to)
 		b.add(queries.FloorOfRuns, l.below, l.from, small(l.examined-1)).Query(func(rows pgx.Rows) error {

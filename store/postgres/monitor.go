@@ -43,31 +43,40 @@ func toWorkers(rows []queries.WorkersRow) ([]store.WorkerInfo, error) {
 	return listed, nil
 }
 
+// Bounds of what a survey counts.
+const (
+	// laneCountMost bounds how many runs of one line are counted, and how many that wait for
+	// limits.
+	laneCountMost = 10_000
+	// laneCountLeast is how many are counted however many lanes there are.
+	laneCountLeast = 500
+	// lanesCountMost bounds how many are counted of all lines together, otherwise.
+	lanesCountMost = 50_000
+	// heldCountMost bounds the running ones: each is looked up.
+	heldCountMost = 2_000
+)
+
 // Survey counts what waits and runs. Of a line no more than ten thousand runs are
-// counted, and fewer where there are many lanes, as for Queues; and no more than so many
-// running ones.
+// counted, and fewer where there are more than five lanes, but five hundred at least; of
+// those that are running, two thousand. A number that was not counted to its end is a lower
+// bound, and marked as one.
 func (s *Store) Survey(ctx context.Context) (store.Survey, error) {
 	survey := store.Survey{Lanes: []store.LaneInfo{}}
-	most, err := s.laneBound(ctx)
-	if err != nil {
-		return survey, s.fail("survey", err)
-	}
 	var rows []queries.SurveyLanesRow
-	err = s.inspect(ctx, func(b *batch) {
+	err := s.inspect(ctx, func(b *batch) {
 		b.add(queries.SurveyedAt).QueryRow(func(row pgx.Row) error { return row.Scan(&survey.At) })
 		b.add(queries.ExpiredLeases, micro(rules.LeftBehind), int32(laneCountMost)).QueryRow(func(row pgx.Row) error { return row.Scan(&survey.ExpiredLeases.N) })
-		b.add(queries.SurveyLanes, int32(laneCountMost), int32(store.MaxSurveyLanes), small(int(most))).Query(collect(&rows))
+		b.add(queries.SurveyLanes, int32(laneCountLeast), int32(laneCountMost), int32(lanesCountMost), int32(heldCountMost), int32(store.MaxSurveyLanes)).Query(collect(&rows))
 	})
 	if err != nil {
 		return survey, s.fail("survey", err)
 	}
 	survey.At, survey.ExpiredLeases.AtLeast = survey.At.UTC(), survey.ExpiredLeases.N >= laneCountMost
 	for i, row := range rows {
-		more := row.Largest >= most
 		lane := store.LaneInfo{Queue: row.Queue, Job: row.Job, Paused: row.Paused,
-			Pending: store.Count{N: row.Pending, Estimated: more}, Due: store.Count{N: row.Due, Estimated: more && row.Due > 0},
-			Isolated: store.Count{N: row.Isolated, Estimated: row.Isolated >= most},
-			Running:  store.Count{N: row.Running, Estimated: row.Held >= laneCountMost}}
+			Pending: store.Count{N: row.Pending, AtLeast: row.Largest >= row.LineMost}, Due: store.Count{N: row.Due, AtLeast: row.LargestDue >= row.LineMost},
+			Isolated: store.Count{N: row.Isolated, AtLeast: row.Isolated >= row.LineMost},
+			Running:  store.Count{N: row.Running, AtLeast: row.Held >= heldCountMost}}
 		if row.Pending > 0 {
 			lane.OldestDue = timesUTC(&rows[i].Oldest)
 		}

@@ -12,57 +12,16 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
-const (
-	// laneCountMost bounds how many runs of one line are counted for the list of
-	// queues.
-	laneCountMost = 10_000
-	// laneCountLeast is how many are counted however many lanes there are.
-	laneCountLeast = 1000
-	// lanesCountMost bounds how many are counted of all lines together, otherwise.
-	lanesCountMost = 100_000
-)
-
-// laneBound is up to how many runs each line is counted: the more lanes, the fewer.
-func (s *Store) laneBound(ctx context.Context) (int64, error) {
-	var lanes []int32
-	err := s.inspect(ctx, func(b *batch) {
-		b.add(queries.FilteredLanes, []string{}, []string{}).Query(func(rows pgx.Rows) (err error) {
-			lanes, err = pgx.CollectRows(rows, pgx.RowTo[int32])
-			return err
-		})
-	})
-	return int64(max(laneCountLeast, min(laneCountMost, lanesCountMost/max(len(lanes), 1)))), err
-}
-
-// Queues lists the queues by name. Of a lane no more than ten thousand runs are counted,
-// and fewer where there are more than ten lanes, but a thousand at least: the number of its
-// queue is then a lower bound, and marked as one.
+// Queues lists the queues by name.
 func (s *Store) Queues(ctx context.Context) ([]store.QueueInfo, error) {
-	if err := s.usable(ctx); err != nil {
-		return nil, s.fail("queues", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, inspectLimit)
-	defer cancel()
-	most, err := s.laneBound(ctx)
-	if err != nil {
-		return nil, s.fail("queues", err)
-	}
 	var rows []queries.ListQueuesRow
-	b := s.guarded(ctx)
-	b.add(queries.ListQueues, int32(laneCountMost), small(int(most))).Query(func(found pgx.Rows) (err error) {
-		rows, err = pgx.CollectRows(found, pgx.RowToStructByPos[queries.ListQueuesRow])
-		return err
-	})
-	if err := s.send(ctx, s.reading, b); err != nil {
+	err := s.inspect(ctx, func(b *batch) { b.add(queries.ListQueues).Query(collect(&rows)) })
+	if err != nil {
 		return nil, s.fail("queues", err)
 	}
 	queues := make([]store.QueueInfo, len(rows))
 	for i, row := range rows {
-		queues[i] = store.QueueInfo{Name: row.Name, Paused: row.Paused,
-			Pending: store.Count{N: row.Pending, AtLeast: row.Largest >= most}}
-		if row.Pending > 0 {
-			queues[i].OldestDue = timesUTC(&rows[i].Oldest)
-		}
+		queues[i] = store.QueueInfo{Name: row.Name, Paused: row.Paused}
 		if row.Cap >= 0 {
 			most := int(row.Cap)
 			queues[i].MaxConcurrent = &most

@@ -76,7 +76,7 @@ func (s *Store) Series(ctx context.Context, query store.SeriesQuery) ([]store.Se
 		last = "\U0010ffff" // above all names
 	}
 	err := s.inspect(ctx, func(b *batch) {
-		b.add(queries.Series, int16(query.Span), micro(query.Within), int32(store.MaxSeriesPoints), query.Scope == store.AllLanes, query.Job, first, last).Query(collect(&rows))
+		b.add(queries.Series, micro(query.Length()), !query.NoTimes, int16(query.Span), micro(query.Within), int32(store.MaxSeriesPoints), query.Scope == store.AllLanes, query.Job, first, last).Query(collect(&rows))
 	})
 	if err != nil {
 		return nil, s.fail("series", err)

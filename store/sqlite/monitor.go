@@ -105,17 +105,17 @@ func (s *Store) survey(ctx context.Context) (store.Survey, error) {
 		info := byName[name]
 		if info == nil {
 			info = &store.LaneInfo{Queue: row.Queue, Job: row.Job, Paused: row.Paused != 0}
-			info.Running.Estimated = some
+			info.Running.AtLeast = some
 			byName[name] = info
 		}
 		more := max(row.Ordinary, row.Isolated) >= countMost
-		info.Pending = store.Count{N: info.Pending.N + row.Ordinary + row.Isolated, Estimated: info.Pending.Estimated || more}
-		info.Due = store.Count{N: info.Due.N + row.Due, Estimated: info.Due.Estimated || more && row.Due > 0}
+		info.Pending = store.Count{N: info.Pending.N + row.Ordinary + row.Isolated, AtLeast: info.Pending.AtLeast || more}
+		info.Due = store.Count{N: info.Due.N + row.Due, AtLeast: info.Due.AtLeast || more && row.Due > 0}
 		info.Running.N += running[row.ID]
-		info.Isolated = info.Isolated.Plus(store.Count{N: row.Isolated, Estimated: row.Isolated >= countMost})
+		info.Isolated = info.Isolated.Plus(store.Count{N: row.Isolated, AtLeast: row.Isolated >= countMost})
 		if l, waits := limited[row.ID]; waits {
-			info.Pending = info.Pending.Plus(store.Count{N: l.Pending, Estimated: someLimited})
-			info.Due = info.Due.Plus(store.Count{N: l.Due, Estimated: someLimited && l.Due > 0})
+			info.Pending = info.Pending.Plus(store.Count{N: l.Pending, AtLeast: someLimited})
+			info.Due = info.Due.Plus(store.Count{N: l.Due, AtLeast: someLimited && l.Due > 0})
 			row.Oldest = min(row.Oldest, l.Oldest)
 		}
 		if at := instant(row.Oldest); row.Oldest != math.MaxInt64 && (info.OldestDue == nil || at.Before(*info.OldestDue)) {

@@ -22,43 +22,19 @@ func (s *Store) Queues(ctx context.Context) ([]store.QueueInfo, error) {
 	if err != nil {
 		return nil, fmt.Errorf("queues: %w", s.explain(err))
 	}
-	rows, err := reader.ListQueues(ctx, queries.ListQueuesParams{Most: countMost})
+	rows, err := reader.ListQueues(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("queues: %w", s.explain(err))
 	}
 	queues := make([]store.QueueInfo, len(rows))
 	for i, row := range rows {
-		queues[i] = store.QueueInfo{Name: row.Name, Paused: row.Paused != 0,
-			Pending: store.Count{N: row.Pending, AtLeast: row.Pending >= countMost}}
-		if row.Oldest != math.MaxInt64 {
-			queues[i].OldestDue = instantOrNil(&row.Oldest)
-		}
+		queues[i] = store.QueueInfo{Name: row.Name, Paused: row.Paused != 0}
 		if row.Cap >= 0 {
 			most := int(row.Cap)
 			queues[i].MaxConcurrent = &most
 		}
 	}
-	waiting, err := reader.ListWaitingQueues(ctx, queries.ListWaitingQueuesParams{Most: countMost})
-	if err != nil {
-		return nil, fmt.Errorf("queues: %w", s.explain(err))
-	}
-	for _, row := range waiting {
-		addWaiting(queues, row)
-	}
 	return queues, nil
-}
-
-// addWaiting counts the limited runs of a queue that wait.
-func addWaiting(queues []store.QueueInfo, row queries.ListWaitingQueuesRow) {
-	for i := range queues {
-		if queue := &queues[i]; queue.Name == row.Queue {
-			queue.Pending.N += row.Pending
-			queue.Pending.Estimated = queue.Pending.Estimated || row.Pending >= countMost
-			if oldest := instantOrNil(&row.Oldest); queue.OldestDue == nil || oldest.Before(*queue.OldestDue) {
-				queue.OldestDue = oldest
-			}
-		}
-	}
 }
 
 // SetQueue pauses or resumes a queue.

@@ -123,5 +123,5 @@ func (s *Store) Series(ctx context.Context, query store.SeriesQuery) ([]store.Se
 		}
 	}
 	slices.Reverse(points)
-	return points, nil
+	return rules.AddedUp(points, &query), nil
 }

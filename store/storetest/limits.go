@@ -257,9 +257,8 @@ func twoKindsOfClaims(t *testing.T, f *fixture) {
 	f.settle(all(claim, newWorker("w2"), claimed, success()))
 	claims.end(success())
 	f.wantAdmitted("the next", with[1])
-	queues, err := f.store.Queues(f.ctx)
-	if err != nil || len(queues) != 1 || queues[0].Pending.N != 1 || queues[0].OldestDue == nil {
-		t.Errorf("queues %+v (%v), want one pending run", queues, err)
+	if pending, oldest := f.waiting(store.DefaultQueue); pending.N != 1 || oldest == nil {
+		t.Errorf("%+v wait, the oldest since %v, want one", pending, oldest)
 	}
 }
 

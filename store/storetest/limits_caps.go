@@ -101,8 +101,11 @@ func capPending(t *testing.T, f *fixture) {
 	f.enqueue(runs[4])
 	f.serve("full", 0)
 	f.wantGate("three wait", store.QueueCap(store.DefaultQueue), "", 2, 3)
-	if queues := f.queues(); len(queues) != 1 || queues[0].Paused || queues[0].Pending.N != 3 || queues[0].MaxConcurrent == nil || *queues[0].MaxConcurrent != 2 {
-		t.Errorf("queues %+v, want one of three pending runs and a cap of 2", queues)
+	if queues := f.queues(); len(queues) != 1 || queues[0].Paused || queues[0].MaxConcurrent == nil || *queues[0].MaxConcurrent != 2 {
+		t.Errorf("queues %+v, want one that is not paused and has a cap of 2", queues)
+	}
+	if pending, _ := f.waiting(store.DefaultQueue); pending.N != 3 {
+		t.Errorf("%+v wait, want 3", pending)
 	}
 	f.advance(time.Millisecond)
 	first.end(store.Outcome{Kind: store.Failure, Error: "later"})

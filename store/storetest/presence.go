@@ -222,7 +222,8 @@ func reportRefused(t *testing.T, f *fixture) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	for _, query := range []store.SeriesQuery{{Span: 2, Within: time.Hour}, {Span: store.Minute}, {Span: store.Minute, Within: time.Hour, Scope: 7}} {
+	for _, query := range []store.SeriesQuery{{Span: 2, Within: time.Hour}, {Span: store.Minute}, {Span: store.Minute, Within: time.Hour, Scope: 7},
+		{Span: store.Quarter, Within: time.Hour, Step: time.Minute}, {Span: store.Minute, Within: time.Hour, Step: 7 * time.Minute}, {Span: store.Minute, Within: time.Hour, Step: 48 * time.Hour}} {
 		if _, err := f.store.Series(f.ctx, query); !errors.Is(err, store.ErrInvalid) {
 			t.Errorf("%+v: %v", query, err)
 		}
@@ -253,6 +254,7 @@ func seriesAdd(t *testing.T, f *fixture) {
 		if recent.Succeeded != 30 || recent.Wait[0] != 12 || len(all) > 2 {
 			t.Errorf("%d min: in the last hour %+v", span, all)
 		}
+		seriesOfLongSteps(t, f, span)
 		each := f.series(store.SeriesQuery{Span: span, Scope: store.EachLane, Within: 4 * time.Hour})
 		if !slices.IsSortedFunc(each, func(a, b store.SeriesPoint) int { return a.At.Compare(b.At) }) {
 			t.Errorf("%d min: %+v are out of order", span, each)
@@ -303,6 +305,38 @@ func seriesEnd(t *testing.T, f *fixture) {
 	sweepAll()
 	if count(store.Quarter) != 0 {
 		t.Errorf("after a month %d quarters", count(store.Quarter))
+	}
+}
+
+// seriesOfLongSteps adds up what was done in four hours, by the day: once or twice, as
+// midnight may lie between.
+func seriesOfLongSteps(t *testing.T, f *fixture, span store.Span) {
+	t.Helper()
+	query := store.SeriesQuery{Span: span, Scope: store.EachLane, Within: 4 * time.Hour, Step: 24 * time.Hour, Job: "mail"}
+	var long, plain, short store.Tally
+	days := f.series(query)
+	for i := range days {
+		if days[i].At.Truncate(query.Step) != days[i].At || len(days) > 2 {
+			t.Errorf("%d min: %+v are no days", span, days)
+		}
+		long.Add(&days[i].Tally)
+	}
+	query.NoTimes = true
+	days = f.series(query)
+	for i := range days {
+		plain.Add(&days[i].Tally)
+	}
+	query.Step, query.NoTimes = 0, false
+	steps := f.series(query)
+	for i := range steps {
+		short.Add(&steps[i].Tally)
+	}
+	if long != short || long.Succeeded == 0 || long.Wait[0] == 0 {
+		t.Errorf("%d min: by the day %+v, by the step %+v", span, long, short)
+	}
+	short.Wait, short.Took = [store.Buckets]int64{}, [store.Buckets]int64{}
+	if plain != short {
+		t.Errorf("%d min: without times %+v, want %+v", span, plain, short)
 	}
 }
 

@@ -440,16 +440,6 @@ WHERE waiting.gate = @gate
 ORDER BY waiting.due_at, waiting.run_id
 LIMIT @most;
 
--- name: ListWaitingQueues :many
--- The key of waiting, at most so many rows.
-SELECT
-    lanes.queue,
-    count(*) AS pending,
-    CAST(min(first.due_at) AS INTEGER) AS oldest
-FROM (SELECT lane, due_at FROM waiting LIMIT @most) first
-CROSS JOIN lanes ON lanes.id = abs(first.lane)
-GROUP BY lanes.queue;
-
 -- name: HasWaiting :one
 -- Index: the primary key.
 SELECT count(*)

@@ -1,6 +1,5 @@
 -- name: ListQueues :many
--- Reads lanes and queues, small tables, and of ready at most so many rows of each lane
--- and line.
+-- Reads lanes and queues, small tables.
 SELECT
     named.name,
     CAST(
@@ -24,60 +23,13 @@ SELECT
             ),
             -1
         ) AS INTEGER
-    ) AS cap,
-    named.pending,
-    named.oldest
+    ) AS cap
 FROM (
-    SELECT
-        lanes.queue AS name,
-        CAST(
-            sum(
-                (SELECT count(*) FROM (SELECT 1 FROM ready WHERE ready.lane = lanes.id LIMIT @most))
-                + (
-                    SELECT count(*)
-                    FROM (SELECT 1 FROM ready WHERE ready.lane = -lanes.id LIMIT @most)
-                )
-            ) AS INTEGER
-        ) AS pending,
-        CAST(
-            coalesce(
-                min(
-                    min(
-                        coalesce(
-                            (
-                                SELECT ready.due_at
-                                FROM ready
-                                WHERE ready.lane = lanes.id
-                                ORDER BY ready.due_at
-                                LIMIT 1
-                            ),
-                            9223372036854775807
-                        ),
-                        coalesce(
-                            (
-                                SELECT ready.due_at
-                                FROM ready
-                                WHERE ready.lane = -lanes.id
-                                ORDER BY ready.due_at
-                                LIMIT 1
-                            ),
-                            9223372036854775807
-                        )
-                    )
-                ),
-                0
-            ) AS INTEGER
-        ) AS oldest
+    SELECT lanes.queue AS name
     FROM lanes
-    GROUP BY lanes.queue
-    UNION ALL
-    SELECT queues.name, 0, 9223372036854775807
+    UNION
+    SELECT queues.name
     FROM queues
-    WHERE NOT EXISTS (
-        SELECT 1
-        FROM lanes
-        WHERE lanes.queue = queues.name
-    )
 ) named
 ORDER BY named.name;
 

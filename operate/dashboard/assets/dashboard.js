@@ -15,6 +15,7 @@ const zone = () => (utc ? { timeZone: "UTC" } : {});
 function showTimes(within) {
   const clock = new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false, ...zone() });
   const minute = new Intl.DateTimeFormat([], { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hour12: false, ...zone() });
+  const second = new Intl.DateTimeFormat([], { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false, ...zone() });
   const whole = new Intl.DateTimeFormat([], { dateStyle: "medium", timeStyle: "long", hour12: false, ...zone() });
   for (const time of within.querySelectorAll("time[datetime]")) {
     const at = new Date(time.dateTime);
@@ -23,6 +24,7 @@ function showTimes(within) {
     time.title = `${whole.format(at)}\n${time.dataset.utc}`;
     if (time.dataset.form === "clock") time.textContent = clock.format(at) + (utc ? " UTC" : "");
     if (time.dataset.form === "minute") time.textContent = minute.format(at);
+    if (time.dataset.form === "second") time.textContent = second.format(at);
     if (time.dataset.form === "exact") time.textContent = whole.format(at);
   }
 }
@@ -160,7 +162,7 @@ function count() {
   const chosen = list.querySelectorAll("tbody input[name=id]:checked").length;
   const all = list.querySelector("input[name=all]").checked;
   const every = all || chosen === 0 && narrow; // of a list that is narrowed, none means all that match
-  document.getElementById("chosen").textContent = every ? "all that match" : chosen === 0 ? "none chosen" : chosen === 1 ? "1 chosen" : `${chosen} chosen`;
+  document.getElementById("chosen").textContent = all ? "all that match" : every ? "none chosen, so all that match" : chosen === 0 ? "none chosen" : chosen === 1 ? "1 chosen" : `${chosen} chosen`;
   for (const button of list.querySelectorAll(".bar button")) button.disabled = chosen === 0 && !every;
   for (const row of list.querySelectorAll("tbody tr")) row.setAttribute("aria-selected", row.querySelector("input[name=id]")?.checked ?? false);
 }

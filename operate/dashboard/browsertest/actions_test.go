@@ -53,8 +53,12 @@ type action struct {
 }
 
 func TestEveryActionHasItsEffectInTheDatabase(t *testing.T) {
+	t.Parallel()
 	for name, open := range databases() {
-		t.Run(name, func(t *testing.T) { actOn(t, open(t)) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			actOn(t, open(t))
+		})
 	}
 }
 
@@ -158,6 +162,7 @@ func runsOf(t *testing.T, s *scene.Scene) (ids []store.RunID) {
 // TestADatabaseThatIsAwayIsSaidAndForgotten stops the database under an open page: the page
 // keeps what it shows, says that it is old, and goes on by itself when the database is back.
 func TestADatabaseThatIsAwayIsSaidAndForgotten(t *testing.T) {
+	t.Parallel()
 	cluster := pgtest.StartPrivate(t, pgtest.Options{})
 	s, err := scene.EmptyOn(onPostgres(t, cluster.URL()))
 	require.NoError(t, err)

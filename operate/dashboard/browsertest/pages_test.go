@@ -1,10 +1,12 @@
 package browsertest_test
 
 import (
+	"context"
 	_ "embed" // the checker
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,8 +29,22 @@ const check = `axe.run({resultTypes: ["violations"]}).then((r) => [
 	...(document.documentElement.scrollWidth > innerWidth ? ["wider than the window"] : []),
 ].join("; "))`
 
+// chromium is started for the first test that opens a window, and serves all.
+var chromium = sync.OnceValues(func() (*browser.Program, error) { return browser.Start(context.Background()) })
+
+func TestMain(m *testing.M) {
+	status := m.Run()
+	if program, err := chromium(); err == nil {
+		program.Close()
+	}
+	os.Exit(status)
+}
+
+// open opens a window of its own for a test.
 func open(t *testing.T) *browser.Browser {
-	b, err := browser.Open(t.Context())
+	program, err := chromium()
+	require.NoError(t, err)
+	b, err := program.Open()
 	require.NoError(t, err)
 	t.Cleanup(b.Close)
 	return b
@@ -41,24 +57,27 @@ func full(t *testing.T) *scene.Scene {
 	return s
 }
 
-// examine opens pages at both widths and in both themes.
-func examine(t *testing.T, b *browser.Browser, base string, paths ...string) {
-	for i, path := range paths {
-		for j, width := range []int64{1280, 390} {
-			for k, dark := range []bool{false, true} {
-				if testing.Short() && i%4 != 2*j+k { // each page once, each width and theme with some
+// examine opens pages at both widths and in both themes, each in a window of its own.
+func examine(t *testing.T, base string, paths ...string) {
+	for i, view := range []browser.View{{Width: 1280}, {Width: 1280, Dark: true}, {Width: 390}, {Width: 390, Dark: true}} {
+		t.Run(fmt.Sprintf("%d wide, dark %v", view.Width, view.Dark), func(t *testing.T) {
+			t.Parallel()
+			b := open(t)
+			view.Height = 900
+			for k, path := range paths {
+				if testing.Short() && k%4 != i { // each page once, each width and theme with some
 					continue
 				}
-				name := fmt.Sprintf("%s at %d, dark %v", path, width, dark)
-				require.NoError(t, b.Show(base, browser.View{Path: path, Width: width, Height: 900, Dark: dark}), name)
+				view.Path = path
+				require.NoError(t, b.Show(base, view), path)
 				var faults string
 				require.NoError(t, b.Run(chromedp.Evaluate(axe, nil), chromedp.Evaluate(check, &faults, func(p *runtime.EvaluateParams) *runtime.EvaluateParams {
 					return p.WithAwaitPromise(true)
-				})), name)
-				require.Empty(t, faults, name)
-				require.Empty(t, b.Said(), name)
+				})), path)
+				require.Empty(t, faults, path)
+				require.Empty(t, b.Said(), path)
 			}
-		}
+		})
 	}
 }
 
@@ -68,13 +87,15 @@ func pages() []string {
 }
 
 func TestPagesOfAnEmptyStore(t *testing.T) {
+	t.Parallel()
 	s, err := scene.Empty()
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	examine(t, open(t), s.URL, pages()...)
+	examine(t, s.URL, pages()...)
 }
 
 func TestPagesOfAFullStore(t *testing.T) {
+	t.Parallel()
 	s := full(t)
 	list, err := s.Operator.Runs(t.Context(), store.Filter{States: []store.State{store.Dead, store.Running}, Limit: 200})
 	require.NoError(t, err)
@@ -87,11 +108,12 @@ func TestPagesOfAFullStore(t *testing.T) {
 			paths = append(paths, "runs/"+run.ID.String())
 		}
 	}
-	examine(t, open(t), s.URL, paths...)
+	examine(t, s.URL, paths...)
 }
 
 // TestALivePageChangesByItself: a run appears in a list that is open.
 func TestALivePageChangesByItself(t *testing.T) {
+	t.Parallel()
 	s, b := full(t), open(t)
 	require.NoError(t, b.Show(s.URL, browser.View{Path: "audit", Width: 1280, Height: 900}))
 	_, err := s.Operator.As("grace@ops").PauseQueue(t.Context(), "mail")
@@ -102,6 +124,7 @@ func TestALivePageChangesByItself(t *testing.T) {
 
 // TestAQuestionIsADialog: with the mouse, and by the keyboard.
 func TestAQuestionIsADialog(t *testing.T) {
+	t.Parallel()
 	s, b := full(t), open(t)
 	list, err := s.Operator.Runs(t.Context(), store.Filter{States: []store.State{store.Dead}, Limit: 2})
 	require.NoError(t, err)
@@ -120,6 +143,7 @@ func TestAQuestionIsADialog(t *testing.T) {
 
 // TestEveryFormWorksWithoutScripts: the same with scripts off.
 func TestEveryFormWorksWithoutScripts(t *testing.T) {
+	t.Parallel()
 	s, b := full(t), open(t)
 	require.NoError(t, b.Show(s.URL, browser.View{Path: "queues", Width: 1280, Height: 900, NoScript: true}))
 	require.NoError(t, b.Run(chromedp.Click(`a[href*="name=sync"][href*="action=pause"]`), chromedp.WaitVisible("main form.confirm"),

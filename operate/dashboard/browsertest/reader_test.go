@@ -62,6 +62,7 @@ const visibleFocus = `(() => {
 
 // TestAReaderNeedsNoMouse goes past the menu, through a page and a question, and back.
 func TestAReaderNeedsNoMouse(t *testing.T) {
+	t.Parallel()
 	s, b := queues(t, "bulk", "mail", "sync"), open(t)
 	show(t, b, s.URL, "queues")
 	require.NoError(t, b.Run(chromedp.KeyEvent(kb.Tab)))
@@ -110,6 +111,7 @@ func TestAReaderNeedsNoMouse(t *testing.T) {
 
 // TestALiveUpdateKeepsTheFocus changes the list in which a link has the focus.
 func TestALiveUpdateKeepsTheFocus(t *testing.T) {
+	t.Parallel()
 	s, b := queues(t, "bulk", "mail", "sync"), open(t)
 	show(t, b, s.URL, "queues")
 	resume := `a[href*="name=mail"][href*="action=resume"]`
@@ -132,6 +134,7 @@ func asleep(hidden string) chromedp.Action {
 // TestATabThatComesBackIsUpdated: without a stream, and with a clock that stands still, its
 // return is the only reason to ask.
 func TestATabThatComesBackIsUpdated(t *testing.T) {
+	t.Parallel()
 	s, b := queues(t, "mail"), open(t)
 	require.NoError(t, b.Run(chromedp.ActionFunc(func(ctx context.Context) error {
 		_, err := page.AddScriptToEvaluateOnNewDocument(`EventSource = undefined; { const now = Date.now(); Date.now = () => now; }`).Do(ctx)
@@ -180,7 +183,7 @@ func (f *front) begin(t *testing.T, op *operate.Operator, auth access.Auth) {
 }
 
 // TestAServerThatIsAwayIsSaidAndForgotten: what is shown stays, is marked as old, and is
-// new when the server is back.
+// new when the server is back. Beside the windows of other tests it once waited for a minute.
 func TestAServerThatIsAwayIsSaidAndForgotten(t *testing.T) {
 	s, b, f := queues(t, "mail"), open(t), serve(t)
 	everyone := access.Func(func(*http.Request) (access.Who, error) { return access.Who{Name: "ada", Role: access.Operator}, nil })
@@ -201,6 +204,7 @@ func TestAServerThatIsAwayIsSaidAndForgotten(t *testing.T) {
 // TestASessionThatHasEndedIsSaid replaces the token under a session: what is being typed
 // stays, and after the login the reader is where the reader was.
 func TestASessionThatHasEndedIsSaid(t *testing.T) {
+	t.Parallel()
 	s, b, f := queues(t, "mail"), open(t), serve(t)
 	login := func(token string) {
 		require.NoError(t, b.Run(chromedp.WaitVisible(`[name="token"]`), chromedp.SendKeys(`[name="name"]`, "ada"), chromedp.SendKeys(`[name="token"]`, token),
@@ -225,6 +229,7 @@ func TestASessionThatHasEndedIsSaid(t *testing.T) {
 // TestAPageThatIsLeftIsNotAskedFor: between the click that deletes something and the answer,
 // its page, which is about to be gone, is not fetched again.
 func TestAPageThatIsLeftIsNotAskedFor(t *testing.T) {
+	t.Parallel()
 	s, b, f := queues(t, "mail"), open(t), serve(t)
 	f.begin(t, s.Operator, access.Func(func(*http.Request) (access.Who, error) { return access.Who{Name: "ada", Role: access.Operator}, nil }))
 	show(t, b, f.url, "queues")

@@ -1,6 +1,6 @@
-// Package behind tests the pages behind nginx, on two sub-paths: one that nginx strips, and
+// Package behind_test tests the pages behind nginx, on two sub-paths: one that nginx strips, and
 // one that it does not.
-package behind
+package behind_test
 
 import (
 	"bufio"

@@ -10,10 +10,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
 )
 
@@ -26,7 +28,14 @@ type View struct {
 	Whole, PNG    bool // of a picture: all of a long page; not a WebP
 }
 
-// Browser is one Chromium. Its methods are for one goroutine.
+// Program is one Chromium. Browsers that it opens share nothing but the process.
+type Program struct {
+	ctx   context.Context
+	close []context.CancelFunc
+}
+
+// Browser is a window of a reader, with cookies of its own. Its methods are for one
+// goroutine.
 type Browser struct {
 	ctx   context.Context
 	close []context.CancelFunc
@@ -35,15 +44,52 @@ type Browser struct {
 	said []string // by the console
 }
 
-// Open starts Chromium.
-func Open(ctx context.Context) (*Browser, error) {
+// Start starts Chromium.
+func Start(ctx context.Context) (*Program, error) {
 	if !installed() {
 		return nil, errors.New("there is no Chromium: install it (on Debian: apt-get install chromium), the tests of the pages need it")
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.Flag("hide-scrollbars", true), chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND , EXCLUDE 127.0.0.1"), chromedp.WSURLReadTimeout(time.Minute))
 	allocated, end := chromedp.NewExecAllocator(ctx, options...)
-	tab, shut := chromedp.NewContext(allocated)
-	b := &Browser{ctx: tab, close: []context.CancelFunc{shut, end}}
+	first, shut := chromedp.NewContext(allocated)
+	p := &Program{ctx: first, close: []context.CancelFunc{shut, end}}
+	return p, chromedp.Run(first)
+}
+
+// Close ends Chromium, and with it all windows.
+func (p *Program) Close() {
+	for _, end := range p.close {
+		end()
+	}
+}
+
+// Open starts Chromium for one window, and ends it with the window.
+func Open(ctx context.Context) (*Browser, error) {
+	p, err := Start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b, err := p.Open()
+	if err == nil {
+		b.close = append(b.close, p.Close)
+	}
+	return b, err
+}
+
+// Open opens a window. It has the focus, whatever other windows are open.
+func (p *Program) Open() (*Browser, error) {
+	program := cdp.WithExecutor(p.ctx, chromedp.FromContext(p.ctx).Browser)
+	profile, err := target.CreateBrowserContext().Do(program)
+	if err != nil {
+		return nil, err
+	}
+	id, err := target.CreateTarget("about:blank").WithBrowserContextID(profile).WithNewWindow(true).Do(program)
+	if err != nil {
+		return nil, err
+	}
+	tab, shut := chromedp.NewContext(p.ctx, chromedp.WithTargetID(id))
+	dispose := func() { _ = target.DisposeBrowserContext(profile).Do(program) } // with the program, if that has ended
+	b := &Browser{ctx: tab, close: []context.CancelFunc{shut, dispose}}
 	chromedp.ListenTarget(tab, func(event any) {
 		switch event := event.(type) {
 		case *log.EventEntryAdded:
@@ -54,7 +100,7 @@ func Open(ctx context.Context) (*Browser, error) {
 			b.note("exception: " + event.ExceptionDetails.Error())
 		}
 	})
-	return b, chromedp.Run(tab, log.Enable())
+	return b, chromedp.Run(tab, log.Enable(), emulation.SetFocusEmulationEnabled(true))
 }
 
 // installed reports whether there is a program that chromedp finds.
@@ -73,7 +119,7 @@ func (b *Browser) note(line string) {
 	b.said = append(b.said, line)
 }
 
-// Close ends Chromium.
+// Close closes the window.
 func (b *Browser) Close() {
 	for _, end := range b.close {
 		end()

@@ -201,7 +201,7 @@ func (s *Scene) work(ctx context.Context) {
 	}
 }
 
-func send(ctx context.Context, run *durable.Run[Order]) error {
+func send(_ context.Context, run *durable.Run[Order]) error {
 	run.Log().Info("sending", "customer", run.Args.Customer)
 	return run.SetResult(map[string]any{"message": fmt.Sprintf("msg_%d", 88000+run.Args.Number), "accepted": true})
 }

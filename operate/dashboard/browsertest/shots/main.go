@@ -70,7 +70,11 @@ func reported(ctx context.Context, s *scene.Scene) error {
 		if err != nil || survey.Executing.N > 0 {
 			return err
 		}
-		time.Sleep(time.Second)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
 	}
 }
 

@@ -39,7 +39,14 @@ func (q *Queries) ExpiredLeases(ctx context.Context, arg ExpiredLeasesParams) (i
 }
 
 const SurveyLanes = `-- name: SurveyLanes :many
-WITH limited AS MATERIALIZED (
+WITH bound AS MATERIALIZED (
+    SELECT
+        greatest(
+            $1::int,
+            least($2::int, ($3::int) / greatest(count(*), 1))
+        )::bigint AS line_most
+    FROM durable.lanes
+), limited AS MATERIALIZED (
     SELECT
         abs(waiters.lane) AS lane,
         count(*) AS pending,
@@ -48,7 +55,7 @@ WITH limited AS MATERIALIZED (
     FROM (
         SELECT waiting.lane, waiting.due_at
         FROM durable.waiting
-        LIMIT $1::int
+        LIMIT $2::int
     ) waiters
     GROUP BY abs(waiters.lane)
 ), held AS (
@@ -57,7 +64,7 @@ WITH limited AS MATERIALIZED (
         SELECT leases.claim_id, unnest(leases.run_ids) AS run_id
         FROM durable.leases
     ) named
-    LIMIT $1::int
+    LIMIT $4::int
 ), running AS (
     SELECT abs(runs.lane) AS lane, count(*) AS runs
     FROM held
@@ -74,7 +81,7 @@ WITH limited AS MATERIALIZED (
     FROM durable.lanes
     LEFT JOIN durable.queues ON queues.name = lanes.queue
     ORDER BY lanes.id
-    LIMIT $2::int
+    LIMIT $5::int
 ), counted AS (
     SELECT
         some_lanes.queue,
@@ -88,6 +95,13 @@ WITH limited AS MATERIALIZED (
                 WHEN limited.pending > 0 THEN (SELECT sum(limited.pending) FROM limited)
             END
         ) AS largest,
+        greatest(
+            ordinary.due,
+            isolated.due,
+            CASE
+                WHEN limited.due > 0 THEN (SELECT sum(limited.pending) FROM limited)
+            END
+        ) AS largest_due,
         isolated.pending AS isolated,
         ordinary.due + isolated.due + coalesce(limited.due, 0) AS due,
         least(ordinary.oldest, isolated.oldest, limited.oldest) AS oldest,
@@ -105,7 +119,7 @@ WITH limited AS MATERIALIZED (
             FROM durable.ready
             WHERE ready.lane = some_lanes.id
             ORDER BY ready.due_at, ready.run_id
-            LIMIT $3::int
+            LIMIT (SELECT bound.line_most FROM bound)
         ) first_ready
     ) ordinary
     CROSS JOIN LATERAL (
@@ -118,7 +132,7 @@ WITH limited AS MATERIALIZED (
             FROM durable.ready
             WHERE ready.lane = -some_lanes.id
             ORDER BY ready.due_at, ready.run_id
-            LIMIT $3::int
+            LIMIT (SELECT bound.line_most FROM bound)
         ) first_ready
     ) isolated
 )
@@ -128,42 +142,56 @@ SELECT
     bool_or(counted.paused)::boolean AS paused,
     sum(counted.pending)::bigint AS pending,
     max(counted.largest)::bigint AS largest,
+    max(counted.largest_due)::bigint AS largest_due,
     sum(counted.isolated)::bigint AS isolated,
     sum(counted.due)::bigint AS due,
     coalesce(min(counted.oldest), 'epoch')::timestamptz AS oldest,
     sum(counted.running)::bigint AS running,
     (SELECT count(*) FROM held)::bigint AS held,
-    (SELECT count(*) FROM some_lanes)::bigint AS lanes
+    (SELECT count(*) FROM some_lanes)::bigint AS lanes,
+    (SELECT bound.line_most FROM bound)::bigint AS line_most
 FROM counted
 GROUP BY counted.queue, counted.job
 ORDER BY counted.queue, counted.job
 `
 
 type SurveyLanesParams struct {
-	Most     int32
-	Lanes    int32
-	LineMost int32
+	LineLeast int32
+	Most      int32
+	Total     int32
+	HeldMost  int32
+	Lanes     int32
 }
 
 type SurveyLanesRow struct {
-	Queue    string
-	Job      string
-	Paused   bool
-	Pending  int64
-	Largest  int64
-	Isolated int64
-	Due      int64
-	Oldest   time.Time
-	Running  int64
-	Held     int64
-	Lanes    int64
+	Queue      string
+	Job        string
+	Paused     bool
+	Pending    int64
+	Largest    int64
+	LargestDue int64
+	Isolated   int64
+	Due        int64
+	Oldest     time.Time
+	Running    int64
+	Held       int64
+	Lanes      int64
+	LineMost   int64
 }
 
-// Index: reads lanes, a small table; ready_order for each line, up to @line_most rows; of
+// The more lanes, the fewer runs of each line are counted: so many of all together, but
+// so many of each at least, and at most.
+// Index: reads lanes, a small table; ready_order for each line, up to that many rows; of
 // waiting so many rows in all; of the runs in leases up to so many, by runs_pkey.
 // Locks: none.
 func (q *Queries) SurveyLanes(ctx context.Context, arg SurveyLanesParams) ([]SurveyLanesRow, error) {
-	rows, err := q.db.Query(ctx, SurveyLanes, arg.Most, arg.Lanes, arg.LineMost)
+	rows, err := q.db.Query(ctx, SurveyLanes,
+		arg.LineLeast,
+		arg.Most,
+		arg.Total,
+		arg.HeldMost,
+		arg.Lanes,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -177,12 +205,14 @@ func (q *Queries) SurveyLanes(ctx context.Context, arg SurveyLanesParams) ([]Sur
 			&i.Paused,
 			&i.Pending,
 			&i.Largest,
+			&i.LargestDue,
 			&i.Isolated,
 			&i.Due,
 			&i.Oldest,
 			&i.Running,
 			&i.Held,
 			&i.Lanes,
+			&i.LineMost,
 		); err != nil {
 			return nil, err
 		}

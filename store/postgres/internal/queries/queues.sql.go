@@ -7,7 +7,6 @@ package queries
 
 import (
 	"context"
-	"time"
 )
 
 const CapQueue = `-- name: CapQueue :exec
@@ -32,72 +31,13 @@ func (q *Queries) CapQueue(ctx context.Context, arg CapQueueParams) error {
 }
 
 const ListQueues = `-- name: ListQueues :many
-WITH limited AS MATERIALIZED (
-    SELECT abs(waiters.lane) AS lane, count(*) AS pending, min(waiters.due_at) AS oldest
-    FROM (
-        SELECT waiting.lane, waiting.due_at
-        FROM durable.waiting
-        LIMIT $1::int
-    ) waiters
-    GROUP BY abs(waiters.lane)
-), counted AS (
-    SELECT
-        lanes.queue,
-        lanes.id,
-        line.pending + coalesce(limited.pending, 0) AS pending,
-        least(line.oldest, limited.oldest) AS oldest
-    FROM durable.lanes
-    LEFT JOIN limited ON limited.lane = lanes.id
-    CROSS JOIN LATERAL (
-        SELECT
-            (
-                SELECT count(*)
-                FROM (
-                    SELECT
-                    FROM durable.ready
-                    WHERE ready.lane = lanes.id
-                    LIMIT $2::int
-                ) ordinary
-            ) + (
-                SELECT count(*)
-                FROM (
-                    SELECT
-                    FROM durable.ready
-                    WHERE ready.lane = -lanes.id
-                    LIMIT $2::int
-                ) isolated
-            ) AS pending,
-            least(
-                (
-                    SELECT ready.due_at
-                    FROM durable.ready
-                    WHERE ready.lane = lanes.id
-                    ORDER BY ready.due_at, ready.run_id
-                    LIMIT 1
-                ),
-                (
-                    SELECT ready.due_at
-                    FROM durable.ready
-                    WHERE ready.lane = -lanes.id
-                    ORDER BY ready.due_at, ready.run_id
-                    LIMIT 1
-                )
-            ) AS oldest
-    ) line
-)
 SELECT
     named.name::text AS name,
     coalesce(
         CASE WHEN queues.cap IS NULL THEN queues.paused ELSE queues.stopped END,
         false
     )::boolean AS paused,
-    coalesce(limits.most, -1)::int AS cap,
-    coalesce(sum(counted.pending), 0)::bigint AS pending,
-    greatest(
-        coalesce(max(counted.pending), 0),
-        (SELECT coalesce(sum(limited.pending), 0) FROM limited)
-    )::bigint AS largest,
-    coalesce(min(counted.oldest), 'epoch')::timestamptz AS oldest
+    coalesce(limits.most, -1)::int AS cap
 FROM (
     SELECT lanes.queue AS name
     FROM durable.lanes
@@ -107,30 +47,18 @@ FROM (
 ) named
 LEFT JOIN durable.queues ON queues.name = named.name
 LEFT JOIN durable.limits ON limits.id = (queues.cap >> 43)::int
-LEFT JOIN counted ON counted.queue = named.name
-GROUP BY named.name, queues.paused, queues.cap, queues.stopped, limits.most
 ORDER BY named.name
 `
 
-type ListQueuesParams struct {
-	Most     int32
-	LineMost int32
-}
-
 type ListQueuesRow struct {
-	Name    string
-	Paused  bool
-	Cap     int32
-	Pending int64
-	Largest int64
-	Oldest  time.Time
+	Name   string
+	Paused bool
+	Cap    int32
 }
 
-// Index: reads lanes and queues, small tables; ready_order for each lane: its first row,
-// and a count that stops at so many rows for each line; as many rows of waiting in all.
-// Locks: none.
-func (q *Queries) ListQueues(ctx context.Context, arg ListQueuesParams) ([]ListQueuesRow, error) {
-	rows, err := q.db.Query(ctx, ListQueues, arg.Most, arg.LineMost)
+// Index: reads lanes and queues, small tables; limits_pkey. Locks: none.
+func (q *Queries) ListQueues(ctx context.Context) ([]ListQueuesRow, error) {
+	rows, err := q.db.Query(ctx, ListQueues)
 	if err != nil {
 		return nil, err
 	}
@@ -138,14 +66,7 @@ func (q *Queries) ListQueues(ctx context.Context, arg ListQueuesParams) ([]ListQ
 	var items []ListQueuesRow
 	for rows.Next() {
 		var i ListQueuesRow
-		if err := rows.Scan(
-			&i.Name,
-			&i.Paused,
-			&i.Cap,
-			&i.Pending,
-			&i.Largest,
-			&i.Oldest,
-		); err != nil {
+		if err := rows.Scan(&i.Name, &i.Paused, &i.Cap); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

@@ -183,9 +183,9 @@ WITH RECURSIVE reported AS (
     (
         SELECT stats.queue, stats.job
         FROM durable.stats
-        WHERE stats.span = $1::smallint
-          AND stats.queue >= $6::text
-          AND stats.queue <= $7::text
+        WHERE stats.span = $3::smallint
+          AND stats.queue >= $8::text
+          AND stats.queue <= $9::text
         ORDER BY stats.queue, stats.job
         LIMIT 1
     )
@@ -195,9 +195,9 @@ WITH RECURSIVE reported AS (
     CROSS JOIN LATERAL (
         SELECT stats.queue, stats.job
         FROM durable.stats
-        WHERE stats.span = $1::smallint
+        WHERE stats.span = $3::smallint
           AND (stats.queue, stats.job) > (reported.queue, reported.job)
-          AND stats.queue <= $7::text
+          AND stats.queue <= $9::text
         ORDER BY stats.queue, stats.job
         LIMIT 1
     ) further
@@ -206,33 +206,92 @@ SELECT
     steps.at,
     steps.queue,
     steps.job,
-    steps.enqueued,
-    steps.succeeded,
-    steps.failed,
-    steps.dead,
-    steps.cancelled,
-    steps.crashed,
-    steps.busy,
-    steps.wait,
-    steps.took
-FROM reported
-CROSS JOIN LATERAL (
-    SELECT stats.span, stats.queue, stats.job, stats.at, stats.enqueued, stats.succeeded, stats.failed, stats.dead, stats.cancelled, stats.crashed, stats.busy, stats.wait, stats.took
-    FROM durable.stats
-    WHERE stats.span = $1::smallint
-      AND stats.queue = reported.queue
-      AND stats.job = reported.job
-      AND stats.at >= now() - ($2::bigint) * interval '1 microsecond'
-    ORDER BY stats.at DESC
-    LIMIT $3::int
+    sum(steps.enqueued)::bigint AS enqueued,
+    sum(steps.succeeded)::bigint AS succeeded,
+    sum(steps.failed)::bigint AS failed,
+    sum(steps.dead)::bigint AS dead,
+    sum(steps.cancelled)::bigint AS cancelled,
+    sum(steps.crashed)::bigint AS crashed,
+    sum(steps.busy)::bigint AS busy,
+    ARRAY[
+        coalesce(sum(steps.wait[1]), 0),
+        coalesce(sum(steps.wait[2]), 0),
+        coalesce(sum(steps.wait[3]), 0),
+        coalesce(sum(steps.wait[4]), 0),
+        coalesce(sum(steps.wait[5]), 0),
+        coalesce(sum(steps.wait[6]), 0),
+        coalesce(sum(steps.wait[7]), 0),
+        coalesce(sum(steps.wait[8]), 0),
+        coalesce(sum(steps.wait[9]), 0),
+        coalesce(sum(steps.wait[10]), 0),
+        coalesce(sum(steps.wait[11]), 0),
+        coalesce(sum(steps.wait[12]), 0),
+        coalesce(sum(steps.wait[13]), 0),
+        coalesce(sum(steps.wait[14]), 0),
+        coalesce(sum(steps.wait[15]), 0),
+        coalesce(sum(steps.wait[16]), 0)
+    ]::bigint[] AS wait,
+    ARRAY[
+        coalesce(sum(steps.took[1]), 0),
+        coalesce(sum(steps.took[2]), 0),
+        coalesce(sum(steps.took[3]), 0),
+        coalesce(sum(steps.took[4]), 0),
+        coalesce(sum(steps.took[5]), 0),
+        coalesce(sum(steps.took[6]), 0),
+        coalesce(sum(steps.took[7]), 0),
+        coalesce(sum(steps.took[8]), 0),
+        coalesce(sum(steps.took[9]), 0),
+        coalesce(sum(steps.took[10]), 0),
+        coalesce(sum(steps.took[11]), 0),
+        coalesce(sum(steps.took[12]), 0),
+        coalesce(sum(steps.took[13]), 0),
+        coalesce(sum(steps.took[14]), 0),
+        coalesce(sum(steps.took[15]), 0),
+        coalesce(sum(steps.took[16]), 0)
+    ]::bigint[] AS took
+FROM (
+    SELECT
+        date_bin(
+            ($1::bigint) * interval '1 microsecond',
+            kept.at,
+            timestamptz '2000-01-01 00:00:00+00'
+        )::timestamptz AS at,
+        reported.queue,
+        reported.job,
+        kept.enqueued,
+        kept.succeeded,
+        kept.failed,
+        kept.dead,
+        kept.cancelled,
+        kept.crashed,
+        kept.busy,
+        CASE WHEN $2::boolean THEN kept.wait || '{}' END AS wait,
+        CASE WHEN $2::boolean THEN kept.took || '{}' END AS took
+    FROM reported
+    CROSS JOIN LATERAL (
+        SELECT
+            stats.at, stats.enqueued, stats.succeeded, stats.failed, stats.dead, stats.cancelled,
+            stats.crashed, stats.busy, stats.wait, stats.took
+        FROM durable.stats
+        WHERE stats.span = $3::smallint
+          AND stats.queue = reported.queue
+          AND stats.job = reported.job
+          AND stats.at >= now() - ($4::bigint) * interval '1 microsecond'
+        ORDER BY stats.at DESC
+        LIMIT $5::int
+    ) kept
+    WHERE (reported.queue = '') = $6::boolean
+      AND $7::text IN ('', reported.job)
+    OFFSET 0
 ) steps
-WHERE (reported.queue = '') = $4::boolean
-  AND $5::text IN ('', reported.job)
+GROUP BY steps.at, steps.queue, steps.job
 ORDER BY steps.at DESC, steps.queue DESC, steps.job DESC
-LIMIT $3::int
+LIMIT $5::int
 `
 
 type SeriesParams struct {
+	Step       int64
+	Times      bool
 	Span       int16
 	Within     int64
 	Most       int32
@@ -259,9 +318,12 @@ type SeriesRow struct {
 
 // Index: stats_pkey: one probe for each queue and job that has steps of the span, from the
 // first to the last queue asked for, then the steps of those asked for alone. The empty
-// queue is that of all together. Locks: none.
+// queue is that of all together. Steps are added up to longer ones; an array is unpacked
+// once for all of its elements. Locks: none.
 func (q *Queries) Series(ctx context.Context, arg SeriesParams) ([]SeriesRow, error) {
 	rows, err := q.db.Query(ctx, Series,
+		arg.Step,
+		arg.Times,
 		arg.Span,
 		arg.Within,
 		arg.Most,

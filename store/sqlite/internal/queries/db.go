@@ -438,9 +438,6 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.listWaitingStmt, err = db.PrepareContext(ctx, listWaiting); err != nil {
 		return nil, fmt.Errorf("error preparing query ListWaiting: %w", err)
 	}
-	if q.listWaitingQueuesStmt, err = db.PrepareContext(ctx, listWaitingQueues); err != nil {
-		return nil, fmt.Errorf("error preparing query ListWaitingQueues: %w", err)
-	}
 	if q.listWaitsStmt, err = db.PrepareContext(ctx, listWaits); err != nil {
 		return nil, fmt.Errorf("error preparing query ListWaits: %w", err)
 	}
@@ -1346,11 +1343,6 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing listWaitingStmt: %w", cerr)
 		}
 	}
-	if q.listWaitingQueuesStmt != nil {
-		if cerr := q.listWaitingQueuesStmt.Close(); cerr != nil {
-			err = fmt.Errorf("error closing listWaitingQueuesStmt: %w", cerr)
-		}
-	}
 	if q.listWaitsStmt != nil {
 		if cerr := q.listWaitsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listWaitsStmt: %w", cerr)
@@ -1878,7 +1870,6 @@ type Queries struct {
 	listTurnsStmt            *sql.Stmt
 	listWaitersStmt          *sql.Stmt
 	listWaitingStmt          *sql.Stmt
-	listWaitingQueuesStmt    *sql.Stmt
 	listWaitsStmt            *sql.Stmt
 	listWorkersStmt          *sql.Stmt
 	mendReadyStmt            *sql.Stmt
@@ -2093,7 +2084,6 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		listTurnsStmt:            q.listTurnsStmt,
 		listWaitersStmt:          q.listWaitersStmt,
 		listWaitingStmt:          q.listWaitingStmt,
-		listWaitingQueuesStmt:    q.listWaitingQueuesStmt,
 		listWaitsStmt:            q.listWaitsStmt,
 		listWorkersStmt:          q.listWorkersStmt,
 		mendReadyStmt:            q.mendReadyStmt,

@@ -1288,50 +1288,6 @@ func (q *Queries) ListWaiting(ctx context.Context, arg ListWaitingParams) ([]Lis
 	return items, nil
 }
 
-const listWaitingQueues = `-- name: ListWaitingQueues :many
-SELECT
-    lanes.queue,
-    count(*) AS pending,
-    CAST(min(first.due_at) AS INTEGER) AS oldest
-FROM (SELECT lane, due_at FROM waiting LIMIT ?1) first
-CROSS JOIN lanes ON lanes.id = abs(first.lane)
-GROUP BY lanes.queue
-`
-
-type ListWaitingQueuesParams struct {
-	Most int64
-}
-
-type ListWaitingQueuesRow struct {
-	Queue   string
-	Pending int64
-	Oldest  int64
-}
-
-// The key of waiting, at most so many rows.
-func (q *Queries) ListWaitingQueues(ctx context.Context, arg ListWaitingQueuesParams) ([]ListWaitingQueuesRow, error) {
-	rows, err := q.query(ctx, q.listWaitingQueuesStmt, listWaitingQueues, arg.Most)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []ListWaitingQueuesRow
-	for rows.Next() {
-		var i ListWaitingQueuesRow
-		if err := rows.Scan(&i.Queue, &i.Pending, &i.Oldest); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const nextTurn = `-- name: NextTurn :one
 SELECT CAST(coalesce(min(turns.due_at), 0) AS INTEGER) AS due_at
 FROM turns

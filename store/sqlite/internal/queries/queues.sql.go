@@ -72,80 +72,26 @@ SELECT
             ),
             -1
         ) AS INTEGER
-    ) AS cap,
-    named.pending,
-    named.oldest
+    ) AS cap
 FROM (
-    SELECT
-        lanes.queue AS name,
-        CAST(
-            sum(
-                (SELECT count(*) FROM (SELECT 1 FROM ready WHERE ready.lane = lanes.id LIMIT ?1))
-                + (
-                    SELECT count(*)
-                    FROM (SELECT 1 FROM ready WHERE ready.lane = -lanes.id LIMIT ?1)
-                )
-            ) AS INTEGER
-        ) AS pending,
-        CAST(
-            coalesce(
-                min(
-                    min(
-                        coalesce(
-                            (
-                                SELECT ready.due_at
-                                FROM ready
-                                WHERE ready.lane = lanes.id
-                                ORDER BY ready.due_at
-                                LIMIT 1
-                            ),
-                            9223372036854775807
-                        ),
-                        coalesce(
-                            (
-                                SELECT ready.due_at
-                                FROM ready
-                                WHERE ready.lane = -lanes.id
-                                ORDER BY ready.due_at
-                                LIMIT 1
-                            ),
-                            9223372036854775807
-                        )
-                    )
-                ),
-                0
-            ) AS INTEGER
-        ) AS oldest
+    SELECT lanes.queue AS name
     FROM lanes
-    GROUP BY lanes.queue
-    UNION ALL
-    SELECT queues.name, 0, 9223372036854775807
+    UNION
+    SELECT queues.name
     FROM queues
-    WHERE NOT EXISTS (
-        SELECT 1
-        FROM lanes
-        WHERE lanes.queue = queues.name
-    )
 ) named
 ORDER BY named.name
 `
 
-type ListQueuesParams struct {
-	Most int64
-}
-
 type ListQueuesRow struct {
-	Name    string
-	Paused  int64
-	Cap     int64
-	Pending int64
-	Oldest  int64
+	Name   string
+	Paused int64
+	Cap    int64
 }
 
-// Reads lanes and queues, small tables, and of ready at most so many rows of each lane
-// and line.
-func (q *Queries) ListQueues(ctx context.Context, arg ListQueuesParams) ([]ListQueuesRow, error) {
-	rows, err := q.query(ctx, q.listQueuesStmt, listQueues, arg.Most)
+// Reads lanes and queues, small tables.
+func (q *Queries) ListQueues(ctx context.Context) ([]ListQueuesRow, error) {
+	rows, err := q.query(ctx, q.listQueuesStmt, listQueues)
 	if err != nil {
 		return nil, err
 	}
@@ -153,13 +99,7 @@ func (q *Queries) ListQueues(ctx context.Context, arg ListQueuesParams) ([]ListQ
 	var items []ListQueuesRow
 	for rows.Next() {
 		var i ListQueuesRow
-		if err := rows.Scan(
-			&i.Name,
-			&i.Paused,
-			&i.Cap,
-			&i.Pending,
-			&i.Oldest,
-		); err != nil {
+		if err := rows.Scan(&i.Name, &i.Paused, &i.Cap); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
