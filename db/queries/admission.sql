@@ -7,7 +7,8 @@
 
 -- name: TakeTurns :one
 -- Takes turns from lines, in the order wanted, and locks their gates; returns the gates
--- that are the admission's, by the age of their turns, and leaves them in admission.gates. A gate that does not exist is created.
+-- that are the admission's, by the age of their turns, and leaves them in admission.gates.
+-- A gate that does not exist is created.
 -- The turns of a gate that another admission has go back, a moment later: that admission
 -- may have counted before what they announce was committed. One turn answers for all that
 -- are due of its line and gate, so some of the others go with it: each enqueue leaves one.

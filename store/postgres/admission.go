@@ -14,9 +14,9 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
-// An admission is one transaction of two round trips, of more where runs have several
-// limits: it takes turns and locks their gates, and reads in later statements what the
-// gates admit; it decides, and writes.
+// An admission is one transaction of two round trips, of more for rates and where runs have
+// several limits: it takes turns and locks their gates, and reads in later statements what
+// the gates admit; it decides, and writes.
 
 // divisionByZero is how LeaveLines says that a waiter has gone since it was read.
 const divisionByZero = "22012"

@@ -30,7 +30,7 @@ type hints struct {
 	self  string      // reports our own notifications from others'
 	out   *board.Box  // to be sent
 	due   dueBox      // likewise
-	freed atomic.Bool // places were freed, which this process has been told and others have not
+	freed atomic.Bool // places were freed, of which others have not been notified
 	given chan struct{}
 	here  board.Board
 	pace  pace
