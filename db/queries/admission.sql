@@ -2,10 +2,13 @@
 -- The claim of limited runs. One transaction: TakeTurns locks gates; the statements after it
 -- read, in snapshots younger than those locks, what the gates admit; admit.Decide decides;
 -- the rest writes. Turns and waiters are due by the same now(), that of the transaction.
+-- The reading statements go with TakeTurns in one round trip: it leaves the gates in
+-- admission.gates, a setting of the transaction, for those that are given none.
 
--- name: TakeTurns :many
+-- name: TakeTurns :one
 -- Takes turns from lines, in the order wanted, and locks their gates; returns the gates
--- that are the admission's, by the age of their turns. A gate that does not exist is created.
+-- that are the admission's, by the age of their turns, and leaves them in admission.gates.
+-- A gate that does not exist is created.
 -- The turns of a gate that another admission has go back, a moment later: that admission
 -- may have counted before what they announce was committed. One turn answers for all that
 -- are due of its line and gate, so some of the others go with it: each enqueue leaves one.
@@ -83,11 +86,17 @@ WITH taken AS MATERIALIZED (
         ) other
     ))
 )
-SELECT taken.gate::bigint AS gate
-FROM taken
-WHERE taken.gate IN (SELECT ours.gate FROM ours)
-GROUP BY taken.gate
-ORDER BY min(taken.due_at), taken.gate;
+SELECT pg_catalog.set_config(
+    'admission.gates',
+    coalesce(array_agg(answered.gate ORDER BY answered.due_at, answered.gate), '{}')::text,
+    true
+)::bigint[] AS gates
+FROM (
+    SELECT taken.gate, min(taken.due_at) AS due_at
+    FROM taken
+    WHERE taken.gate IN (SELECT ours.gate FROM ours)
+    GROUP BY taken.gate
+) answered;
 
 -- name: LockGates :many
 -- Locks more gates, the others of runs that the admission examines, and makes those that
@@ -129,16 +138,36 @@ ON CONFLICT DO NOTHING;
 
 -- name: ReadLimits :many
 -- The limits of gates. Index: limits_pkey. Locks: none.
+WITH asked AS (
+-- block: gates-read
+    SELECT unnest(
+        coalesce(
+            sqlc.narg('gates')::bigint[],
+            nullif(pg_catalog.current_setting('admission.gates', true), '')::bigint[]
+        )
+    ) AS gate
+-- end
+)
 SELECT
     id, name, kind, most, period, burst, buckets, key_least, key_most, action, retry_after, state
 FROM durable.limits
-WHERE id = ANY (@ids::int[]);
+WHERE id = ANY (ARRAY(SELECT (asked.gate >> 43)::int FROM asked));
 
 -- name: ReadGates :many
 -- What gates have in use, and the state of their rates. Limits is what a waiter says, of a
 -- gate whose key is not known yet.
 -- Index: permits_pkey, gates_pkey; waiting_order and runs_pkey for a key that is not known.
 -- Locks: none; the gates are locked.
+WITH asked AS (
+-- block: gates-read
+    SELECT unnest(
+        coalesce(
+            sqlc.narg('gates')::bigint[],
+            nullif(pg_catalog.current_setting('admission.gates', true), '')::bigint[]
+        )
+    ) AS gate
+-- end
+)
 SELECT
     asked.gate::bigint AS gate,
     counted.used::bigint AS used,
@@ -161,7 +190,7 @@ SELECT
         )
     END::text[] AS limits,
     clock_timestamp()::timestamptz AS now
-FROM (SELECT unnest(@gates::bigint[]) AS gate) asked
+FROM asked
 JOIN durable.gates ON gates.gate = asked.gate
 CROSS JOIN LATERAL (
     SELECT
@@ -179,12 +208,22 @@ CROSS JOIN LATERAL (
 ) counted;
 
 -- name: ReadLines :many
--- The first waiters of each line of the gates: of the admission's own lanes as many as it
--- may take, one more to see whether another follows; of other lanes as many as may stand
--- before those. In a limit that acts on waiters beyond its places, as many as there is room
--- for.
+-- The first waiters of each line of the gates: of the admission's own lanes so many, or as
+-- many as it may take (admit.Quantum), and one more to see whether another follows; of other
+-- lanes as many as may stand before those. In a limit that acts on waiters beyond its
+-- places, as many as there is room for.
 -- Index: limit_lanes_pkey, then one scan of waiting_order for each line; runs_pkey for
 -- those that say more than their gate. Locks: none.
+WITH asked AS (
+-- block: gates-read
+    SELECT unnest(
+        coalesce(
+            sqlc.narg('gates')::bigint[],
+            nullif(pg_catalog.current_setting('admission.gates', true), '')::bigint[]
+        )
+    ) AS gate
+-- end
+)
 SELECT
     line.gate::bigint AS gate,
     line.lane::int AS lane,
@@ -199,13 +238,13 @@ FROM (
         limits.action,
         limits.kind,
         limits.most
-    FROM (SELECT unnest(@gates::bigint[]) AS gate) asked
+    FROM asked
     JOIN durable.limit_lanes ON limit_lanes.limit_id = (asked.gate >> 43)::int
     JOIN durable.limits ON limits.id = limit_lanes.limit_id
     UNION ALL
     SELECT 0, own.lane, true, 0, 1, 0
     FROM (SELECT unnest(@lanes::int[]) AS lane) own
-    WHERE 0 = ANY (@gates::bigint[])
+    WHERE 0 IN (SELECT asked.gate FROM asked)
 ) line
 CROSS JOIN LATERAL (
     SELECT waiting.due_at, waiting.run_id, waiting.more
@@ -216,7 +255,13 @@ CROSS JOIN LATERAL (
     ORDER BY waiting.due_at, waiting.run_id
     LIMIT CASE
         WHEN line.ours AND line.action > 1 THEN (@room::int) + 1
-        WHEN line.ours THEN @depth::int
+        WHEN line.ours THEN coalesce(
+            sqlc.narg('depth')::int,
+            (
+                SELECT ((@room::int) + count(*) - 1) / greatest(count(*), 1) + 1
+                FROM asked
+            )
+        )
         WHEN line.kind = 1 THEN least(
             @room::int,
             greatest(
@@ -245,6 +290,16 @@ LEFT JOIN LATERAL (
 -- name: ReadLanes :many
 -- The lanes in which runs of the limits have waited, with the gates of the caps of their
 -- queues. Index: limit_lanes_pkey, lanes_pkey, queues_pkey. Locks: none.
+WITH asked AS (
+-- block: gates-read
+    SELECT unnest(
+        coalesce(
+            sqlc.narg('gates')::bigint[],
+            nullif(pg_catalog.current_setting('admission.gates', true), '')::bigint[]
+        )
+    ) AS gate
+-- end
+)
 SELECT DISTINCT
     limit_lanes.lane,
     lanes.priority,
@@ -254,14 +309,25 @@ SELECT DISTINCT
 FROM durable.limit_lanes
 JOIN durable.lanes ON lanes.id = abs(limit_lanes.lane)
 LEFT JOIN durable.queues ON queues.name = lanes.queue
-WHERE limit_lanes.limit_id = ANY (@limits::int[])
-   OR limit_lanes.lane = ANY (@lanes::int[]) AND @all_permits::boolean;
+WHERE limit_lanes.limit_id = ANY (ARRAY(SELECT (asked.gate >> 43)::int FROM asked))
+   OR limit_lanes.lane = ANY (@lanes::int[])
+  AND 0 IN (SELECT asked.gate FROM asked);
 
 -- name: ReadKept :many
 -- Index: kept_pkey; almost empty. Locks: none.
+WITH asked AS (
+-- block: gates-read
+    SELECT unnest(
+        coalesce(
+            sqlc.narg('gates')::bigint[],
+            nullif(pg_catalog.current_setting('admission.gates', true), '')::bigint[]
+        )
+    ) AS gate
+-- end
+)
 SELECT gate, lane, expires_at
 FROM durable.kept
-WHERE gate = ANY (@gates::bigint[]);
+WHERE gate = ANY (ARRAY(SELECT asked.gate FROM asked));
 
 -- name: TakeRefunds :many
 -- Index: refunds_gate. Locks: the rows, which only admissions of the gate delete.

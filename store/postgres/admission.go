@@ -14,9 +14,9 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
-// An admission is one transaction of three round trips, of more where runs have
-// several limits: it takes turns and locks their gates, reads in later statements what
-// the gates admit, decides, and writes.
+// An admission is one transaction of two round trips, of more for rates and where runs have
+// several limits: it takes turns and locks their gates, and reads in later statements what
+// the gates admit; it decides, and writes.
 
 // divisionByZero is how LeaveLines says that a waiter has gone since it was read.
 const divisionByZero = "22012"
@@ -48,6 +48,7 @@ func (s *Store) admitOnce(ctx context.Context, request *store.ClaimRequest, work
 	a := &admission{
 		Store: s, conn: conn, request: request, worker: worker, careful: careful, got: got,
 		limits: map[store.LimitID]*store.Limit{}, known: map[admit.GateID]bool{}, caps: map[store.LaneID]queueCap{},
+		said: map[store.RunID][]store.LimitUse{}, names: map[admit.GateID]string{},
 	}
 	got.runs, got.dealt = got.runs[:0], 0
 	if err = a.run(ctx); err != nil {
@@ -90,11 +91,7 @@ func (a *admission) run(ctx context.Context) error {
 		_, err = a.conn.Exec(ctx, queries.Commit)
 		return err
 	}
-	a.said, a.names = map[store.RunID][]store.LimitUse{}, map[admit.GateID]string{}
 	a.input.Room = a.request.Limit
-	if err := a.read(ctx, gates, admit.Quantum(a.request.Limit, len(gates))+1, true); err != nil {
-		return err
-	}
 	if err := a.adopt(ctx); err != nil {
 		return err
 	}
@@ -113,7 +110,8 @@ func (a *admission) run(ctx context.Context) error {
 // spareTurns bounds the turns that go with one that is taken.
 const spareTurns = 50
 
-// take begins the transaction, takes turns, and returns the gates that are ours.
+// take begins the transaction, takes turns, and returns the gates that are ours, of
+// which it has read what they admit.
 func (a *admission) take(ctx context.Context) (gates []int64, err error) {
 	lines, takes := make([]int32, len(a.request.Admissions)), make([]int32, len(a.request.Admissions))
 	for i, one := range a.request.Admissions {
@@ -129,41 +127,42 @@ func (a *admission) take(ctx context.Context) (gates []int64, err error) {
 		b.add(queries.Guard, lock, statement)
 		b.add(queries.Idle)
 	}
-	b.add(queries.TakeTurns, lines, takes, small(a.request.Limit), micro(admit.BusyAgain), int32(spareTurns)).Query(func(rows pgx.Rows) (err error) {
-		gates, err = pgx.CollectRows(rows, pgx.RowTo[int64])
-		return err
+	b.add(queries.TakeTurns, lines, takes, small(a.request.Limit), micro(admit.BusyAgain), int32(spareTurns)).QueryRow(func(row pgx.Row) error {
+		return row.Scan(&gates)
 	})
-	return gates, a.send(ctx, a.conn, b)
+	var found []admit.Gate
+	a.addReads(b, nil, nil, &found)
+	if err := a.send(ctx, a.conn, b); err != nil {
+		return nil, err
+	}
+	a.learn(gates, found, admit.Quantum(a.request.Limit, len(gates))+1)
+	return gates, nil
 }
 
-// read reads what gates that are locked admit, and the first waiters of their lines.
-func (a *admission) read(ctx context.Context, gates []int64, depth int, turns bool) error {
-	var ids []int32
-	all := false
-	for _, gate := range gates {
-		a.known[admit.GateID(gate)] = true
-		id := admit.LimitOf(admit.GateID(gate))
-		if all = all || id == 0; id != 0 && !slices.Contains(ids, id) {
-			ids = append(ids, id)
-		}
-	}
+// addReads reads what gates that are locked admit, and the first waiters of their lines:
+// so many of each of the admission's own lanes. Without gates it is those whose turns the
+// transaction has taken, and without a depth as many waiters as each may admit.
+func (a *admission) addReads(b *batch, gates []int64, depth *int32, found *[]admit.Gate) {
 	lanes := laneNumbers(a.request.Lanes)
-	var found []admit.Gate
-	b := &batch{names: a.Store.names}
-	b.add(queries.ReadLimits, orNone(ids)).Query(a.scanLimits)
-	b.add(queries.ReadGates, gates).Query(func(rows pgx.Rows) error { return a.scanGates(rows, &found) })
-	b.add(queries.ReadLines, lanes, gates, small(a.request.Limit), small(depth)).Query(a.scanWaiters)
-	b.add(queries.ReadLanes, orNone(ids), lanes, all).Query(a.scanLanes)
+	b.add(queries.ReadLimits, gates).Query(a.scanLimits)
+	b.add(queries.ReadGates, gates).Query(func(rows pgx.Rows) error { return a.scanGates(rows, found) })
+	b.add(queries.ReadLines, lanes, small(a.request.Limit), depth, gates).Query(a.scanWaiters)
+	b.add(queries.ReadLanes, lanes, gates).Query(a.scanLanes)
 	b.add(queries.ReadKept, gates).Query(a.scanKept)
-	if err := a.send(ctx, a.conn, b); err != nil {
-		return err
-	}
+}
+
+// learn adds gates that were read. depth is how many waiters of each line of the
+// admission's own lanes were read at most; zero: not so many that more matter.
+func (a *admission) learn(gates []int64, found []admit.Gate, depth int) {
 	slices.SortFunc(found, func(x, y admit.Gate) int { // as they came
 		return cmp.Compare(slices.Index(gates, int64(x.ID)), slices.Index(gates, int64(y.ID)))
 	})
+	for _, gate := range gates {
+		a.known[admit.GateID(gate)] = true
+	}
 	for i := range found {
 		g := &found[i]
-		if g.Limit = a.limits[admit.LimitOf(g.ID)]; turns {
+		if g.Limit = a.limits[admit.LimitOf(g.ID)]; depth > 0 {
 			g.Depth = depth
 			if g.Limit != nil && g.Limit.Action() > store.FullWait {
 				g.Depth = a.request.Limit + 1
@@ -171,7 +170,6 @@ func (a *admission) read(ctx context.Context, gates []int64, depth int, turns bo
 		}
 	}
 	a.input.Gates = append(a.input.Gates, found...)
-	return nil
 }
 
 func (a *admission) scanLimits(rows pgx.Rows) error {

@@ -95,9 +95,14 @@ func (a *admission) readOthers(ctx context.Context, gates []int64) error {
 	if len(free) == 0 {
 		return nil
 	}
-	if err := a.read(ctx, free, 1, false); err != nil {
+	var found []admit.Gate
+	one := int32(1)
+	b = &batch{names: a.Store.names}
+	a.addReads(b, free, &one, &found)
+	if err := a.send(ctx, a.conn, b); err != nil {
 		return err
 	}
+	a.learn(free, found, 0)
 	if err := a.adopt(ctx); err != nil {
 		return err
 	}

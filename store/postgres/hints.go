@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -26,9 +27,10 @@ const (
 // hints gathers signals: commits that notify are serialised by the server, so
 // a process sends few.
 type hints struct {
-	self  string     // reports our own notifications from others'
-	out   *board.Box // to be sent
-	due   dueBox     // likewise
+	self  string      // reports our own notifications from others'
+	out   *board.Box  // to be sent
+	due   dueBox      // likewise
+	freed atomic.Bool // places were freed, of which others have not been notified
 	given chan struct{}
 	here  board.Board
 	pace  pace
@@ -40,13 +42,25 @@ func (h *hints) init() { h.self, h.out, h.given = rand.Text(), board.NewBox(), m
 // hint reports workers, here and elsewhere, that runs may be due. It never waits.
 func (s *Store) hint() { s.hints.out.Put(store.Signal{Kind: store.RunsDue}) }
 
+// hintFreed is hint after places were freed that runs wait for. The workers here hear of
+// it immediately, or the places would be left unused for as long as a notification waits.
+func (s *Store) hintFreed() {
+	s.hints.here.Give(store.Signal{Kind: store.RunsDue})
+	s.hints.freed.Store(true)
+	s.hints.poke()
+}
+
 // hintDue is hint that says where.
 func (s *Store) hintDue(all []store.Due) {
-	if !s.hints.due.add(all...) {
-		return
+	if s.hints.due.add(all...) {
+		s.hints.poke()
 	}
+}
+
+// poke has what is announced sent.
+func (h *hints) poke() {
 	select {
-	case s.hints.given <- struct{}{}:
+	case h.given <- struct{}{}:
 	default:
 	}
 }
@@ -90,7 +104,7 @@ func (s *Store) sendHints(ctx context.Context) {
 // rest is how long to wait before the next notification.
 func (h *hints) rest(others bool) time.Duration {
 	dues, overrun := h.due.all()
-	if others || overrun {
+	if others || overrun || h.freed.Load() {
 		dues = nil
 	} else if len(dues) == 0 {
 		return time.Hour
@@ -104,7 +118,8 @@ func (s *Store) sendHint(ctx context.Context) {
 	if overrun {
 		waiting = append(waiting, store.Signal{Kind: store.RunsDue})
 	}
-	if len(waiting)+len(dues) == 0 {
+	freed := s.hints.freed.Swap(false)
+	if len(waiting)+len(dues) == 0 && !freed {
 		return
 	}
 	s.hints.pace.notified(lease.Running(), dues)
@@ -116,6 +131,9 @@ func (s *Store) sendHint(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	texts := append(payloads(s.hints.self, waiting), duePayloads(s.hints.self, dues)...)
+	if freed {
+		texts = append(texts, s.hints.self)
+	}
 	err := s.queries(s.notifier()).Notify(ctx, queries.NotifyParams{Channel: s.names.channel(), Payloads: texts})
 	if err != nil && ctx.Err() == nil {
 		s.config.Logger.Debug("notifying others failed, they find out by polling", "event", "wakeup.not_sent", "error", err)

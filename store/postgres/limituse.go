@@ -143,7 +143,7 @@ func (u *usage) take(ctx context.Context, gates []admit.GateID, owner uuid.UUID)
 	}
 	var found []admit.Gate
 	b := &batch{names: u.names}
-	b.add(queries.ReadLimits, []int32{u.limit.ID}).Query(a.scanLimits)
+	b.add(queries.ReadLimits, ids).Query(a.scanLimits)
 	b.add(queries.ReadGates, ids).Query(func(rows pgx.Rows) error { return a.scanGates(rows, &found) })
 	if err := u.send(ctx, u.tx, b); err != nil {
 		return store.LimitGrant{}, err

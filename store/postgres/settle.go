@@ -39,13 +39,16 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) ([]s
 		return nil, s.fail("settle runs", err)
 	}
 	verdicts := make([]store.Verdict, 0, total)
-	waiting := false
+	waiting, freed := false, false
 	for i := range work {
 		verdicts = append(verdicts, work[i].verdicts...)
-		waiting = waiting || work[i].wanted || work[i].putBack()
+		waiting, freed = waiting || work[i].putBack(), freed || work[i].wanted
 	}
 	if waiting {
 		s.hint()
+	}
+	if freed {
+		s.hintFreed()
 	}
 	return verdicts, nil
 }

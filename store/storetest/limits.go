@@ -32,6 +32,7 @@ func limitPlaceTests() map[string]func(*testing.T, *fixture) {
 		"of several limits a run gets all or none, whatever their order":          severalLimits,
 		"runs with two limits in either order neither block nor exceed":           eitherOrder,
 		"a claim of limited runs that is repeated gets the same runs":             admissionAgain,
+		"a claim of limited runs that is repeated takes no more places":           admissionAgainWithRoom,
 		"a claim of limited runs that was handed back is given nothing":           admissionHandedBack,
 		"a run says its limits, also in a list":                                   limitsOfRecord,
 		"an unknown limit is refused by its name, and nothing is stored":          unknownLimits,

@@ -43,6 +43,34 @@ func admissionAgain(t *testing.T, f *fixture) {
 	f.wantAdmitted("the place that is free", runs[3])
 }
 
+// admissionAgainWithRoom repeats a claim whose limit has room for more: also then the
+// answer is what it got, and nothing else is admitted.
+func admissionAgainWithRoom(t *testing.T, f *fixture) {
+	f.declareLimits(semaphore("api", 5))
+	runs := newRuns(6, limited("api"))
+	f.enqueue(runs...)
+	worker := newWorker("w1")
+	request := f.admission(worker, 2)
+	first, err := f.store.Claim(f.ctx, request)
+	if err != nil || len(first) != 2 {
+		t.Fatalf("claimed %d runs (%v), want 2", len(first), err)
+	}
+	for _, n := range []int{2, 10} {
+		again := f.admission(worker, n)
+		again.Claim = request.Claim
+		answer, err := f.store.Claim(f.ctx, again)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantSameRuns(t, "asked again", answer, first)
+		f.wantGate("asked again", "api", "", 2, 4)
+	}
+	f.wantAdmitted("the room that is left, from the front of the line", runs[2], runs[3], runs[4])
+	a := admitted{f: f, claim: request.Claim, worker: worker, runs: first}
+	a.end(success())
+	f.wantAdmitted("a place that the claim has freed", runs[5])
+}
+
 func admissionHandedBack(t *testing.T, f *fixture) {
 	f.declareLimits(semaphore("api", 2))
 	runs := newRuns(3, limited("api"))

@@ -792,6 +792,14 @@ func (q *Queries) PostponeRuns(ctx context.Context, arg PostponeRunsParams) erro
 }
 
 const ReadGates = `-- name: ReadGates :many
+WITH asked AS (
+    SELECT unnest(
+        coalesce(
+            $1::bigint[],
+            nullif(pg_catalog.current_setting('admission.gates', true), '')::bigint[]
+        )
+    ) AS gate
+)
 SELECT
     asked.gate::bigint AS gate,
     counted.used::bigint AS used,
@@ -814,7 +822,7 @@ SELECT
         )
     END::text[] AS limits,
     clock_timestamp()::timestamptz AS now
-FROM (SELECT unnest($1::bigint[]) AS gate) asked
+FROM asked
 JOIN durable.gates ON gates.gate = asked.gate
 CROSS JOIN LATERAL (
     SELECT
@@ -856,6 +864,8 @@ type ReadGatesRow struct {
 // gate whose key is not known yet.
 // Index: permits_pkey, gates_pkey; waiting_order and runs_pkey for a key that is not known.
 // Locks: none; the gates are locked.
+// block: gates-read
+// end
 func (q *Queries) ReadGates(ctx context.Context, arg ReadGatesParams) ([]ReadGatesRow, error) {
 	rows, err := q.db.Query(ctx, ReadGates, arg.Gates)
 	if err != nil {
@@ -891,9 +901,17 @@ func (q *Queries) ReadGates(ctx context.Context, arg ReadGatesParams) ([]ReadGat
 }
 
 const ReadKept = `-- name: ReadKept :many
+WITH asked AS (
+    SELECT unnest(
+        coalesce(
+            $1::bigint[],
+            nullif(pg_catalog.current_setting('admission.gates', true), '')::bigint[]
+        )
+    ) AS gate
+)
 SELECT gate, lane, expires_at
 FROM durable.kept
-WHERE gate = ANY ($1::bigint[])
+WHERE gate = ANY (ARRAY(SELECT asked.gate FROM asked))
 `
 
 type ReadKeptParams struct {
@@ -901,6 +919,8 @@ type ReadKeptParams struct {
 }
 
 // Index: kept_pkey; almost empty. Locks: none.
+// block: gates-read
+// end
 func (q *Queries) ReadKept(ctx context.Context, arg ReadKeptParams) ([]DurableKept, error) {
 	rows, err := q.db.Query(ctx, ReadKept, arg.Gates)
 	if err != nil {
@@ -922,6 +942,14 @@ func (q *Queries) ReadKept(ctx context.Context, arg ReadKeptParams) ([]DurableKe
 }
 
 const ReadLanes = `-- name: ReadLanes :many
+WITH asked AS (
+    SELECT unnest(
+        coalesce(
+            $2::bigint[],
+            nullif(pg_catalog.current_setting('admission.gates', true), '')::bigint[]
+        )
+    ) AS gate
+)
 SELECT DISTINCT
     limit_lanes.lane,
     lanes.priority,
@@ -931,14 +959,14 @@ SELECT DISTINCT
 FROM durable.limit_lanes
 JOIN durable.lanes ON lanes.id = abs(limit_lanes.lane)
 LEFT JOIN durable.queues ON queues.name = lanes.queue
-WHERE limit_lanes.limit_id = ANY ($1::int[])
-   OR limit_lanes.lane = ANY ($2::int[]) AND $3::boolean
+WHERE limit_lanes.limit_id = ANY (ARRAY(SELECT (asked.gate >> 43)::int FROM asked))
+   OR limit_lanes.lane = ANY ($1::int[])
+  AND 0 IN (SELECT asked.gate FROM asked)
 `
 
 type ReadLanesParams struct {
-	Limits     []int32
-	Lanes      []int32
-	AllPermits bool
+	Lanes []int32
+	Gates []int64
 }
 
 type ReadLanesRow struct {
@@ -951,8 +979,10 @@ type ReadLanesRow struct {
 
 // The lanes in which runs of the limits have waited, with the gates of the caps of their
 // queues. Index: limit_lanes_pkey, lanes_pkey, queues_pkey. Locks: none.
+// block: gates-read
+// end
 func (q *Queries) ReadLanes(ctx context.Context, arg ReadLanesParams) ([]ReadLanesRow, error) {
-	rows, err := q.db.Query(ctx, ReadLanes, arg.Limits, arg.Lanes, arg.AllPermits)
+	rows, err := q.db.Query(ctx, ReadLanes, arg.Lanes, arg.Gates)
 	if err != nil {
 		return nil, err
 	}
@@ -978,14 +1008,22 @@ func (q *Queries) ReadLanes(ctx context.Context, arg ReadLanesParams) ([]ReadLan
 }
 
 const ReadLimits = `-- name: ReadLimits :many
+WITH asked AS (
+    SELECT unnest(
+        coalesce(
+            $1::bigint[],
+            nullif(pg_catalog.current_setting('admission.gates', true), '')::bigint[]
+        )
+    ) AS gate
+)
 SELECT
     id, name, kind, most, period, burst, buckets, key_least, key_most, action, retry_after, state
 FROM durable.limits
-WHERE id = ANY ($1::int[])
+WHERE id = ANY (ARRAY(SELECT (asked.gate >> 43)::int FROM asked))
 `
 
 type ReadLimitsParams struct {
-	Ids []int32
+	Gates []int64
 }
 
 type ReadLimitsRow struct {
@@ -1004,8 +1042,10 @@ type ReadLimitsRow struct {
 }
 
 // The limits of gates. Index: limits_pkey. Locks: none.
+// block: gates-read
+// end
 func (q *Queries) ReadLimits(ctx context.Context, arg ReadLimitsParams) ([]ReadLimitsRow, error) {
-	rows, err := q.db.Query(ctx, ReadLimits, arg.Ids)
+	rows, err := q.db.Query(ctx, ReadLimits, arg.Gates)
 	if err != nil {
 		return nil, err
 	}
@@ -1038,6 +1078,14 @@ func (q *Queries) ReadLimits(ctx context.Context, arg ReadLimitsParams) ([]ReadL
 }
 
 const ReadLines = `-- name: ReadLines :many
+WITH asked AS (
+    SELECT unnest(
+        coalesce(
+            $4::bigint[],
+            nullif(pg_catalog.current_setting('admission.gates', true), '')::bigint[]
+        )
+    ) AS gate
+)
 SELECT
     line.gate::bigint AS gate,
     line.lane::int AS lane,
@@ -1052,13 +1100,13 @@ FROM (
         limits.action,
         limits.kind,
         limits.most
-    FROM (SELECT unnest($2::bigint[]) AS gate) asked
+    FROM asked
     JOIN durable.limit_lanes ON limit_lanes.limit_id = (asked.gate >> 43)::int
     JOIN durable.limits ON limits.id = limit_lanes.limit_id
     UNION ALL
     SELECT 0, own.lane, true, 0, 1, 0
     FROM (SELECT unnest($1::int[]) AS lane) own
-    WHERE 0 = ANY ($2::bigint[])
+    WHERE 0 IN (SELECT asked.gate FROM asked)
 ) line
 CROSS JOIN LATERAL (
     SELECT waiting.due_at, waiting.run_id, waiting.more
@@ -1068,10 +1116,16 @@ CROSS JOIN LATERAL (
       AND waiting.due_at <= now()
     ORDER BY waiting.due_at, waiting.run_id
     LIMIT CASE
-        WHEN line.ours AND line.action > 1 THEN ($3::int) + 1
-        WHEN line.ours THEN $4::int
-        WHEN line.kind = 1 THEN least(
+        WHEN line.ours AND line.action > 1 THEN ($2::int) + 1
+        WHEN line.ours THEN coalesce(
             $3::int,
+            (
+                SELECT (($2::int) + count(*) - 1) / greatest(count(*), 1) + 1
+                FROM asked
+            )
+        )
+        WHEN line.kind = 1 THEN least(
+            $2::int,
             greatest(
                 line.most - coalesce(
                     (
@@ -1084,7 +1138,7 @@ CROSS JOIN LATERAL (
                 1
             )
         )
-        ELSE $3::int
+        ELSE $2::int
     END
 ) first
 LEFT JOIN LATERAL (
@@ -1098,9 +1152,9 @@ LEFT JOIN LATERAL (
 
 type ReadLinesParams struct {
 	Lanes []int32
-	Gates []int64
 	Room  int32
-	Depth int32
+	Depth *int32
+	Gates []int64
 }
 
 type ReadLinesRow struct {
@@ -1111,18 +1165,20 @@ type ReadLinesRow struct {
 	Limits []string
 }
 
-// The first waiters of each line of the gates: of the admission's own lanes as many as it
-// may take, one more to see whether another follows; of other lanes as many as may stand
-// before those. In a limit that acts on waiters beyond its places, as many as there is room
-// for.
+// The first waiters of each line of the gates: of the admission's own lanes so many, or as
+// many as it may take (admit.Quantum), and one more to see whether another follows; of other
+// lanes as many as may stand before those. In a limit that acts on waiters beyond its
+// places, as many as there is room for.
 // Index: limit_lanes_pkey, then one scan of waiting_order for each line; runs_pkey for
 // those that say more than their gate. Locks: none.
+// block: gates-read
+// end
 func (q *Queries) ReadLines(ctx context.Context, arg ReadLinesParams) ([]ReadLinesRow, error) {
 	rows, err := q.db.Query(ctx, ReadLines,
 		arg.Lanes,
-		arg.Gates,
 		arg.Room,
 		arg.Depth,
+		arg.Gates,
 	)
 	if err != nil {
 		return nil, err
@@ -1355,7 +1411,7 @@ func (q *Queries) TakeRefunds(ctx context.Context, arg TakeRefundsParams) ([]Tak
 	return items, nil
 }
 
-const TakeTurns = `-- name: TakeTurns :many
+const TakeTurns = `-- name: TakeTurns :one
 
 WITH taken AS MATERIALIZED (
     DELETE FROM durable.turns
@@ -1427,11 +1483,17 @@ WITH taken AS MATERIALIZED (
         ) other
     ))
 )
-SELECT taken.gate::bigint AS gate
-FROM taken
-WHERE taken.gate IN (SELECT ours.gate FROM ours)
-GROUP BY taken.gate
-ORDER BY min(taken.due_at), taken.gate
+SELECT pg_catalog.set_config(
+    'admission.gates',
+    coalesce(array_agg(answered.gate ORDER BY answered.due_at, answered.gate), '{}')::text,
+    true
+)::bigint[] AS gates
+FROM (
+    SELECT taken.gate, min(taken.due_at) AS due_at
+    FROM taken
+    WHERE taken.gate IN (SELECT ours.gate FROM ours)
+    GROUP BY taken.gate
+) answered
 `
 
 type TakeTurnsParams struct {
@@ -1446,8 +1508,11 @@ type TakeTurnsParams struct {
 // The claim of limited runs. One transaction: TakeTurns locks gates; the statements after it
 // read, in snapshots younger than those locks, what the gates admit; admit.Decide decides;
 // the rest writes. Turns and waiters are due by the same now(), that of the transaction.
+// The reading statements go with TakeTurns in one round trip: it leaves the gates in
+// admission.gates, a setting of the transaction, for those that are given none.
 // Takes turns from lines, in the order wanted, and locks their gates; returns the gates
-// that are the admission's, by the age of their turns. A gate that does not exist is created.
+// that are the admission's, by the age of their turns, and leaves them in admission.gates.
+// A gate that does not exist is created.
 // The turns of a gate that another admission has go back, a moment later: that admission
 // may have counted before what they announce was committed. One turn answers for all that
 // are due of its line and gate, so some of the others go with it: each enqueue leaves one.
@@ -1456,29 +1521,16 @@ type TakeTurnsParams struct {
 // the same gate, which waits for nothing.
 // Idempotent: a rollback leaves the turns where they were.
 func (q *Queries) TakeTurns(ctx context.Context, arg TakeTurnsParams) ([]int64, error) {
-	rows, err := q.db.Query(ctx, TakeTurns,
+	row := q.db.QueryRow(ctx, TakeTurns,
 		arg.Lines,
 		arg.Takes,
 		arg.Most,
 		arg.Again,
 		arg.Spare,
 	)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []int64
-	for rows.Next() {
-		var gate int64
-		if err := rows.Scan(&gate); err != nil {
-			return nil, err
-		}
-		items = append(items, gate)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
+	var gates []int64
+	err := row.Scan(&gates)
+	return gates, err
 }
 
 const Unkeep = `-- name: Unkeep :exec
