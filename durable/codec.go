@@ -210,7 +210,7 @@ func (x *execution) unseal(part CodecPart, text []byte) ([]byte, error) {
 // Await and Poll.
 func Returning[R, A any](job Job[A]) ReturningJob[A, R] { return ReturningJob[A, R]{Job: job} }
 
-// ReturningJob is a Job whose handlers return a value. Returning makes one.
+// ReturningJob is a Job whose handlers return a value. Returning creates one.
 type ReturningJob[A, R any] struct{ Job[A] }
 
 // Await is Result for the job's type, decoded by its codec. A run of another job is

@@ -99,7 +99,7 @@ type WorkerConfig struct {
 	// Elapsed is the worker's monotonic clock. Default lease.Elapsed. A
 	// replacement must advance with the timers of package time.
 	Elapsed func() time.Duration
-	// NewClaimID makes claim ids. Default lease.NewClaimID.
+	// NewClaimID creates claim ids. Default lease.NewClaimID.
 	NewClaimID func() lease.ClaimID
 	// Random returns numbers in [0, 1), for jitter. Default math/rand/v2.
 	Random func() float64

@@ -1,10 +1,10 @@
 // Package durable runs background work that survives the death of the process
-// that does it, on the database a team already has.
+// that does it, on the database you already have.
 //
 // A Job is a named kind of work. Enqueue stores a Run of it. Workers, any
 // number of identical processes, claim due runs under a lease, execute their
-// handlers and settle the outcome. A worker that dies loses its lease and others
-// take its runs over.
+// handlers and settle the outcome. If a worker dies, its lease expires and others
+// take over its runs.
 //
 //	type WelcomeArgs struct{ UserID int64 }
 //
@@ -25,12 +25,12 @@
 //     for resources that can refuse a late writer.
 //  2. It must return when its context ends. The context ends when the lease is
 //     lost (lease.ErrLost), when the attempt has taken too long (ErrTimeout), when
-//     its run is to be cancelled (ErrCancelled), and when the worker stops and
-//     its drain time is over (ErrDraining). A handler that ignores this is
-//     abandoned: it cannot be killed, and its run may begin elsewhere.
+//     an operator has requested the run's cancellation (ErrCancelled), and when the
+//     worker stops and its drain time is over (ErrDraining). A handler that ignores
+//     this is abandoned: it cannot be killed, and its run may begin elsewhere.
 //  3. What it returns decides the run's outcome: nil is success, an error is
-//     retried by policy, and Permanent, RetryAfter, Snooze and Cancel say more.
-//     A panic and runtime.Goexit are failed attempts.
+//     retried by policy; return Permanent, RetryAfter, Snooze or Cancel for another
+//     outcome. A panic and runtime.Goexit are failed attempts.
 //
 // # What is promised
 //

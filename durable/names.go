@@ -30,7 +30,7 @@ type (
 	Rule = store.Rule
 	// Window is a time in which a schedule does not fire.
 	Window = store.Window
-	// RunInfo is a run that executes, without its args.
+	// RunInfo is a run that a worker is executing, without its args.
 	RunInfo = store.RunInfo
 	// JobInfo is a job as its workers have declared it.
 	JobInfo = store.JobInfo

@@ -200,8 +200,8 @@ func After(d time.Duration) Option {
 }
 
 // ExpiresAt is the instant after which no attempt may begin: a worker that
-// comes to the run later cancels it with the reason "expired", also when an
-// earlier attempt has failed. An attempt that is under way may finish.
+// claims the run later cancels it with the reason "expired", even if an earlier
+// attempt has failed. An attempt that has begun may finish.
 func ExpiresAt(t time.Time) Option {
 	return Option{"ExpiresAt", onlyRun, func(p *policy) { p.expiresAt = t }}
 }

@@ -27,8 +27,8 @@ func (e *endingError) Error() string {
 
 func (e *endingError) Unwrap() error { return e.err }
 
-// Permanent ends the run in dead now, whatever attempts are left. Like Cancel
-// and RetryAfter it does so for a nil err too: it is never nil itself.
+// Permanent ends the run in dead now, even if attempts are left. Like Cancel and
+// RetryAfter, it never returns nil, and works for a nil err too.
 func Permanent(err error) error { return &endingError{kind: store.Death, err: err} }
 
 // RetryAfter fails the attempt and makes the run due again after d instead of

@@ -4,20 +4,20 @@ import "time"
 
 // Status is what a health check needs to know.
 type Status struct {
-	Ready        bool          // declared, working, and within the lease's duration the store has answered, and taken a write if one was tried, Unsettled is not Full, and there is no Misfit
+	Ready        bool          // the worker has declared and works, the store has answered within the lease's duration (and accepted a write, if one was tried), Unsettled is not Full, and there is no Misfit
 	Draining     bool          // the worker is stopping
-	Capacity     int           // most handlers executing concurrently
+	Capacity     int           // how many handlers may execute concurrently
 	Executing    int           // handlers that have not returned
-	Stuck        int           // of them, given up
+	Stuck        int           // how many of them the worker has given up
 	SinceContact time.Duration // since the store last answered
-	Outages      int           // how often the store has stopped to answer
-	Outage       time.Duration // from the first call that failed to the next that was answered, over all of these
-	Resting      time.Duration // for how long this worker leaves expired leases alone, after an outage or a jump of the store's clock; zero: it takes them
-	BeatLag      time.Duration // by how much the last heartbeat was answered later than it was due
-	LeaseMargin  float64       // of the lease that ends first, the share of its duration that is left before this process gives it up; 1: it has none
-	Unsettled    Unsettled     // outcomes that the store does not take
-	Misfit       string        // why the store's schema cannot be served: the worker claims nothing until it can; empty: it can
-	SetAside     []SetAside    // what the store refuses to change and the worker's loops go around, at most a hundred
+	Outages      int           // how often the store has stopped answering
+	Outage       time.Duration // the sum of their durations, each from the first call that failed to the next that was answered
+	Resting      time.Duration // how long this worker still leaves expired leases alone, after an outage or a jump of the store's clock; zero: it takes them over
+	BeatLag      time.Duration // how long after its due time the last heartbeat was answered
+	LeaseMargin  float64       // the share of its duration that the lease which ends first has left before this process gives it up; 1: there is no lease
+	Unsettled    Unsettled     // outcomes that the store does not accept
+	Misfit       string        // why the worker cannot serve the store's schema, and claims nothing; empty: it can
+	SetAside     []SetAside    // what the store refuses to change, and the worker's loops skip; at most a hundred
 }
 
 // Status returns the worker's state at this moment.

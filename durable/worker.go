@@ -15,8 +15,8 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// Worker claims runs and executes them. Make it with NewWorker, give it
-// handlers with Register, then Run it, once.
+// Worker claims runs and executes them. Create it with NewWorker, give it
+// handlers with Register, then call Run, once.
 type Worker struct {
 	store  Store
 	config WorkerConfig

@@ -11,26 +11,26 @@ import (
 	"github.com/durable-worker/durable-worker/internal/storable"
 )
 
-// Monitor reads who is at work and what waits for them. It takes no locks.
+// Monitor reads which workers are running and what waits for them. It takes no locks.
 type Monitor interface {
 	// Workers lists by name the workers that have reported within ListedFor, or
 	// that hold an unexpired lease, as they last reported (see Stats). One that has
 	// stopped in order is not listed.
 	Workers(ctx context.Context) ([]WorkerInfo, error)
-	// Survey counts what waits and what runs, for each job on each queue. Runs that wait
-	// for a limit wait: they are not running.
+	// Survey counts the runs that wait and those that run, for each job on each queue. Runs
+	// that wait for a limit are among those that wait.
 	Survey(ctx context.Context) (Survey, error)
-	// Facts returns what decides about one run, in one bounded read. A run that is not
-	// there is no error.
+	// Facts returns what decides about one run, in one bounded read. A missing run is no
+	// error.
 	Facts(ctx context.Context, id RunID) (Facts, error)
-	// Problems lists runs that are dead, those that ended last first.
+	// Problems lists dead runs, those that ended last first.
 	Problems(ctx context.Context, filter ProblemFilter) ([]Problem, error)
 }
 
 // ListedFor is how long a worker that has fallen silent is listed.
 const ListedFor = 24 * time.Hour
 
-// WorkerState says what is known of a worker.
+// WorkerState is what is known about a worker.
 type WorkerState string
 
 // The states. More may come.
@@ -56,37 +56,37 @@ type WorkerInfo struct {
 	Presence
 }
 
-// Presence is what a worker reports of itself.
+// Presence is what a worker reports about itself.
 type Presence struct {
 	Version   string   `json:"version"` // of the program; empty: it does not know
 	Queues    []string `json:"queues"`
 	Jobs      []string `json:"jobs"`      // their old names included, see durable.Alias
-	More      bool     `json:"more"`      // it has jobs or queues that are not named, for their number
+	More      bool     `json:"more"`      // it has more jobs or queues than it may name
 	Capacity  int      `json:"capacity"`  // most handlers executing concurrently
 	Executing int      `json:"executing"` // handlers that have not returned
 	Stuck     int      `json:"stuck"`     // of them, given up
 	Draining  bool     `json:"draining"`
-	// BeatLag is by how much the last heartbeat was answered later than it was due.
+	// BeatLag is how long after its due time the last heartbeat was answered.
 	BeatLag Duration `json:"beat_lag"`
 	// Every is the interval of its reports, before it is spread.
 	Every Duration `json:"every"`
-	// Poll is how often it looks for runs when it does not listen for wake-ups; zero: it
+	// Poll is how often it queries for runs if it does not listen for wake-ups; zero: it
 	// listens.
 	Poll Duration `json:"poll,omitempty"`
-	// Resting is for how long it leaves expired leases alone, after an outage or a jump of
-	// the store's clock; zero: it takes them.
+	// Resting is how long it still leaves expired leases alone, after an outage or a jump of
+	// the store's clock; zero: it takes them over.
 	Resting Duration `json:"resting,omitempty"`
-	// Retention is how long it keeps runs that succeeded or were cancelled, when their job
-	// does not say, and RetentionDead dead ones. Zero: not known; negative: forever.
+	// Retention is how long it keeps succeeded and cancelled runs whose job does not say, and
+	// RetentionDead is the same for dead runs. Zero: not known; negative: forever.
 	Retention     Duration `json:"retention,omitempty"`
 	RetentionDead Duration `json:"retention_dead,omitempty"`
-	// Caps are the worker's own bounds of queues, up to MaxReportNames; none: it has none.
+	// Caps are the worker's own caps of queues, up to MaxReportNames.
 	Caps []OwnCap `json:"caps,omitempty"`
-	// Longest is the execution that has lasted the longest; nil: there is none.
+	// Longest is the longest execution so far; nil: there is none.
 	Longest *LongExecution `json:"longest,omitempty"`
 }
 
-// OwnCap is a worker's own bound of a queue.
+// OwnCap is a worker's own cap of a queue.
 type OwnCap struct {
 	Queue     string `json:"queue"`
 	Max       int    `json:"max"`       // most handlers of its runs executing concurrently
@@ -112,8 +112,8 @@ func (p *Presence) FullFor(queue string) *OwnCap {
 	return nil
 }
 
-// Serves reports whether the worker takes runs of a job from a queue now. Of a
-// worker that does not name all its jobs it is assumed.
+// Serves reports whether the worker takes runs of a job from a queue now. If the worker
+// does not name all its jobs, Serves assumes so.
 func (w *WorkerInfo) Serves(queue, job string) bool {
 	return w.State == Working && (w.More || slices.Contains(w.Queues, queue) && slices.Contains(w.Jobs, job))
 }
@@ -132,16 +132,16 @@ type Pool struct {
 type Survey struct {
 	At    time.Time  `json:"at"` // of the store's clock
 	Lanes []LaneInfo `json:"lanes"`
-	// ExpiredLeases are those that expired more than a minute ago, and that no worker has
-	// taken.
+	// ExpiredLeases are those that expired more than a minute ago and that no worker has
+	// taken over.
 	ExpiredLeases Count `json:"expired_leases"`
 	// Partial says that there are more lanes than MaxSurveyLanes, and that some are
 	// left out.
 	Partial bool `json:"partial"`
 }
 
-// MaxSurveyLanes bounds the lanes that a store reads for a survey. A priority of a
-// job on a queue is one.
+// MaxSurveyLanes bounds the lanes that a store reads for a survey. Each priority of a
+// job on a queue is a lane.
 const MaxSurveyLanes = 10_000
 
 // LaneInfo is a job on a queue, all priorities together.

@@ -28,8 +28,8 @@ type Controls interface {
 	// only named in the audit; it need not exist any more. A run whose id is
 	// already stored is left unchanged.
 	Rerun(ctx context.Context, of RunID, run NewRun, by string) (Receipt, error)
-	// Reveal records in the audit that an operator is shown what is hidden of a run. It
-	// answers ErrNotFound where there is no such run.
+	// Reveal records in the audit that an operator is shown the hidden values of a run. It
+	// returns ErrNotFound if there is no such run.
 	Reveal(ctx context.Context, run RunID, reason, by string) error
 	// SetQueue pauses or resumes a queue, which need not have been used yet.
 	// No claim that begins after SetQueue has returned takes a run of a paused
@@ -46,8 +46,8 @@ type RunAction string
 // The actions on runs.
 const (
 	// CancelRuns ends a pending run in cancelled, with the reason. For a
-	// running run it is a request: its worker is notified, and no outcome but a
-	// success or a death leaves it anything but cancelled, whatever happens to
+	// running run it is a request: its worker is notified, and the run ends
+	// cancelled unless its outcome is a success or a death, whatever happens to
 	// the worker. A finished run is left unchanged.
 	CancelRuns RunAction = "cancel"
 	// RetryRuns makes a dead or cancelled run pending again, due now, with all
@@ -59,14 +59,14 @@ const (
 	// DeleteRuns removes a finished or a pending run with all that belongs to
 	// it. A running run is a conflict.
 	DeleteRuns RunAction = "delete"
-	// AcknowledgeRuns takes a dead run out of the problems that are open. It stays dead; a
-	// retry that ends in another death is open again. One that was acknowledged is left
-	// unchanged; a run that is not dead is a conflict.
+	// AcknowledgeRuns takes a dead run off the open problems. The run stays dead; if a
+	// retry ends in another death, its problem is open again. A run that was
+	// acknowledged is left unchanged; one that is not dead is a conflict.
 	AcknowledgeRuns RunAction = "acknowledge"
 )
 
-// States are those of the runs that the action on all runs changes when a filter
-// names none.
+// States are the states of the runs that a bulk change with this action changes if its
+// filter names none.
 func (a RunAction) States() []State {
 	switch a {
 	case CancelRuns:
@@ -82,7 +82,7 @@ func (a RunAction) States() []State {
 	}
 }
 
-// MaxCommandRuns is the most runs of one command.
+// MaxCommandRuns is how many runs one command may name.
 const MaxCommandRuns = 1000
 
 // RunCommand requests one action on runs.
@@ -112,15 +112,15 @@ const (
 	CancelRequested ChangeResult = "cancel_requested" // it is running, and will be cancelled
 	RunUnchanged    ChangeResult = "unchanged"        // there was nothing to do
 	RunNotFound     ChangeResult = "not_found"        // there is no such run
-	RunConflict     ChangeResult = "conflict"         // what it is does not allow it
-	RunLocked       ChangeResult = "locked"           // another transaction had it locked all the time
+	RunConflict     ChangeResult = "conflict"         // its state does not allow it
+	RunLocked       ChangeResult = "locked"           // another transaction kept it locked
 )
 
 // ChangedRun is the answer about one run of a command.
 type ChangedRun struct {
 	ID     RunID
 	Result ChangeResult
-	State  State // after the action; before it when the run was deleted; of a missing run nothing
+	State  State // after the action, or before it if the run was deleted; empty for a missing run
 	// Key and KeyHolder are set where a retry conflicts because another run holds
 	// the run's unique key: the key, and that run.
 	Key       string
@@ -176,7 +176,7 @@ type QueueInfo struct {
 // what it is.
 type Count struct {
 	N         int64 `json:"n"`
-	AtLeast   bool  `json:"at_least,omitempty"`  // so many were counted, and there may be more
+	AtLeast   bool  `json:"at_least,omitempty"`  // N were counted, and there may be more
 	Estimated bool  `json:"estimated,omitempty"` // N is an estimate of this number itself
 }
 
@@ -187,8 +187,8 @@ func (c Count) Plus(other Count) Count {
 	return sum
 }
 
-// Change is one row of the audit: what an operator, or a policy in an
-// operator's place, has changed.
+// Change is one row of the audit: what an operator, or a policy that acts as one, has
+// changed.
 type Change struct {
 	ID      int64           `json:"id"` // rises
 	At      time.Time       `json:"at"`
@@ -196,7 +196,7 @@ type Change struct {
 	Kind    string          `json:"kind"`    // of the thing changed: run, bulk (all runs of a filter), queue, schedule, limit, lock
 	Subject string          `json:"subject"` // its id, or its name
 	Action  string          `json:"action"`
-	Detail  json.RawMessage `json:"detail"`         // what the action's word does not say; nil: nothing
+	Detail  json.RawMessage `json:"detail"`         // what the action does not say; nil: nothing
 	Runs    int64           `json:"runs,omitempty"` // of a bulk change: how many runs it has changed
 }
 
@@ -212,7 +212,7 @@ type ChangeFilter struct {
 }
 
 // ChangePage is one page of a list of changes, newest first. A store reads a
-// bounded number of changes for one page: where few pass the filter, a page may
+// bounded number of changes for one page: if few pass the filter, a page may
 // be short, or empty, although there are more.
 type ChangePage struct {
 	Changes []Change
@@ -272,8 +272,8 @@ func (o *RunCommand) Detail() []byte {
 	return text
 }
 
-// CheckReveal reports what is wrong with what the audit is to say of a run that is
-// revealed, wrapped in ErrInvalid. Stores call it before they change anything.
+// CheckReveal reports what is wrong with the audit's entry for a run that is revealed,
+// wrapped in ErrInvalid. Stores call it before they change anything.
 func CheckReveal(reason, by string) error {
 	if err := errors.Join(checkReason(reason), checkActor(by)); err != nil {
 		return invalid("reveal", []error{err})

@@ -10,12 +10,12 @@ import (
 	"github.com/durable-worker/durable-worker/internal/storable"
 )
 
-// Stats keeps what workers report of themselves and of what they did.
+// Stats keeps what workers report about themselves and their work.
 type Stats interface {
-	// ReportWorker stores what a worker reports. Number rises with each report of
-	// a worker: one that is stored already changes nothing, so a call whose answer
-	// was lost is repeated with the same report. What it did is added to the
-	// minute and the quarter of an hour of the store's clock in which it is stored.
+	// ReportWorker stores a worker's report. Number rises with each report of a worker: a
+	// report that is stored already changes nothing, so repeat a call whose answer was
+	// lost with the same report. The store adds what the worker did to the minute and
+	// the quarter of an hour of its clock in which it stores the report.
 	ReportWorker(ctx context.Context, report WorkerReport) (Shared, error)
 	// Series returns what workers did, oldest first.
 	Series(ctx context.Context, query SeriesQuery) ([]SeriesPoint, error)
@@ -36,7 +36,7 @@ type Shared struct {
 	Alive int       // workers that have reported within three of the reporter's intervals
 }
 
-// Buckets is how many classes of times a Tally counts.
+// Buckets is the number of classes into which a Tally sorts times.
 const Buckets = 16
 
 // BucketBounds are the upper bounds of all classes but the last, which has none.
@@ -45,7 +45,7 @@ func BucketBounds() [Buckets - 1]time.Duration {
 	return [...]time.Duration{5 * ms, 10 * ms, 25 * ms, 50 * ms, 100 * ms, 250 * ms, 500 * ms, s, 2500 * ms, 5 * s, 10 * s, 30 * s, 60 * s, 300 * s, 1800 * s}
 }
 
-// Tally is what was done in some time.
+// Tally is what was done in a period.
 type Tally struct {
 	Enqueued  int64          `json:"enqueued"` // runs sent to be stored; those that were there already count as well
 	Succeeded int64          `json:"succeeded"`
@@ -123,7 +123,7 @@ func (s Span) Kept() time.Duration {
 // Spans are all spans, shortest first.
 func Spans() []Span { return []Span{Minute, Quarter} }
 
-// Scope says of what a series is.
+// Scope says what a series is about.
 type Scope int8
 
 // The scopes.

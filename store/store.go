@@ -44,11 +44,11 @@ type Enqueuer interface {
 	// Enqueue stores all the runs or none, and returns one receipt for each,
 	// in order. A run whose ID is already stored is left unchanged and its
 	// receipt says Existing; that makes a repeat safe. A run whose Key
-	// another run of its job holds may not be stored, or change that other run
-	// (see KeyPolicy); its receipt then has the other's ID and says Existing. Of
-	// several that come concurrently with one key, and within one call, each sees
-	// what the one before it has left. Runs are checked first (see CheckRuns);
-	// the first fault refuses them all.
+	// another run of its job holds may not be stored, or may change that other run
+	// (see KeyPolicy); its receipt then has the other's ID and says Existing.
+	// Concurrent runs with one key, and runs within one call, take effect one after
+	// another: each sees the effect of the one before it. Runs are checked first
+	// (see CheckRuns); the first fault refuses them all.
 	Enqueue(ctx context.Context, runs ...NewRun) ([]Receipt, error)
 }
 
@@ -67,10 +67,10 @@ type LaneID = int32
 type Serves struct {
 	Queues []string
 	Jobs   []string
-	// From may name, for some lanes, the instant from which their first waiting
-	// run is searched. A store may search before it all the same: the bound
-	// spares it what was claimed long ago. Lanes that are not named, and lines of
-	// isolated runs, are searched from their beginning.
+	// From may name, for some lanes, the instant from which to search for the first
+	// waiting run, so that a store need not read what was claimed long ago. It may
+	// search earlier. Lanes that are not named, and lines of isolated runs, are
+	// searched from their beginning.
 	From map[LaneID]time.Time
 }
 
@@ -116,7 +116,7 @@ type ClaimRequest struct {
 	// wanted, and Steps are empty. Lanes are those that runs may be admitted from.
 	Admissions []Admission
 	Lanes      []LaneID
-	Limit      int  // most runs in all; at least 1
+	Limit      int  // how many runs to take at most; at least 1
 	Alone      bool // nothing else executes in the worker's process; recorded for the crash rule. Only with Limit 1
 	Guess      bool // sent for the first time, without knowing of a run that is due: an answer without runs needs no second look
 }
@@ -172,8 +172,8 @@ const (
 	Deferred                          // another transaction holds the run's row at this moment: settle it again later
 )
 
-// MostCrashes is where the crash count of a run stops to rise, and the largest
-// WorkerConfig.MaxCrashes.
+// MostCrashes is the largest crash count of a run, which rises no further, and the
+// largest WorkerConfig.MaxCrashes.
 const MostCrashes = math.MaxInt16
 
 // ReclaimRequest requests the runs that dead workers left.
@@ -207,53 +207,53 @@ type ReclaimedRun struct {
 
 // Claimer is the worker's part of a store.
 type Claimer interface {
-	// Heads returns every lane that a worker serves, paused queues left out,
-	// each with its first waiting run; also the lines of isolated runs that
-	// are not empty. It takes no locks.
+	// Heads returns every lane that a worker serves, except those of paused queues,
+	// each with its first waiting run, and the lines of isolated runs that are not
+	// empty. It takes no locks.
 	Heads(ctx context.Context, serves Serves) ([]Head, error)
-	// Claim takes due runs by the request's steps, or by its admissions, and leases them together:
-	// one lease, at most Limit runs, each charged one attempt and given a
-	// higher fence. Runs that another claim is taking at the same moment are
-	// skipped. The runs come in the order of the steps. No runs: no lease.
-	// The same claim sent again, while its lease exists, returns those of the
-	// runs it was given the first time that are still running under it. The answer
-	// is the caller's, who may change it.
+	// Claim takes due runs by the request's steps, or by its admissions, and leases them
+	// together: one lease, at most Limit runs, each charged one attempt and given a
+	// higher fence. It skips runs that another claim is taking at the same moment, and
+	// returns the runs in the order of the steps. If there are none, there is no lease.
+	// The same claim sent again, while its lease exists, returns those of the runs
+	// of the first time that are still running under it. The answer belongs to the
+	// caller, who may change it.
 	Claim(ctx context.Context, request ClaimRequest) ([]ClaimedRun, error)
 	// HandBack requeues the runs of a claim whose answer never came. Runs that are
 	// still running under it are handed back as Settle does it: pending and due
-	// now, the attempt refunded, no crash counted, or cancelled where that was
-	// requested. From then on, for the duration of its lease, the same claim is
-	// given nothing, even when it was still on its way: its lease stays without
-	// runs until it expires. A repeat is a no-op. held is how many runs are left
-	// because another transaction holds their rows at this moment: call it again.
+	// now, the attempt refunded, no crash counted, or cancelled if that was
+	// requested. From then on, for the duration of its lease, the same claim gets
+	// no runs, even if it was still on its way: its lease stays without runs until
+	// it expires. A repeat is a no-op. held is how many runs are left because another
+	// transaction holds their rows at this moment: call it again.
 	HandBack(ctx context.Context, request ClaimRequest) (held int, err error)
 	// Settle ends executions. Only a run that is still running under the
 	// settlement's claim changes; whether its lease has expired does not
 	// matter as long as no other claim has taken it over. The verdicts come in the
-	// order of the runs, settlement after settlement. All in one transaction,
-	// except the runs that are Deferred, whose claim keeps its lease. A run that
-	// is to be cancelled is cancelled where its outcome would have made it
-	// pending. Once a Store has answered without an error it keeps no part of
-	// settlements: the caller uses their memory again.
+	// order of the runs, settlement after settlement. All happens in one transaction,
+	// except for runs that are Deferred, whose claim keeps its lease. If an operator
+	// has requested a run's cancellation, the run is cancelled where its outcome would
+	// have made it pending. Once a Store has answered without an error, it keeps no
+	// part of settlements: the caller reuses their memory.
 	Settle(ctx context.Context, settlements []Settlement) ([]Verdict, error)
 	// Reclaim requeues the runs of expired leases: pending, due now, the
-	// attempt refunded, one crash counted. From the second crash on a run is
-	// isolated. A run whose crash policy is CrashDead, and a run claimed Alone
-	// whose count has come to MaxCrashes, is dead with a reason; another that
-	// is to be cancelled is cancelled. The claim leaves the run, so that a late
-	// settle is Rejected and not taken as AlreadyApplied. A lease of which more
-	// runs are left than the request takes stays, for the next call. A run or a
+	// attempt refunded, one crash counted. From the second crash on, a run is
+	// isolated. A run whose crash policy is CrashDead, or which was claimed Alone
+	// and whose count has reached MaxCrashes, is dead with a reason; any other
+	// whose cancellation was requested is cancelled. The claim leaves the run, so
+	// that a late settle is Rejected and not taken as AlreadyApplied. A lease with
+	// more runs than the request takes stays for the next call. A run or a
 	// lease that the store refuses to change stops no other: it is Passed, and
-	// set aside for a while that grows each time.
+	// set aside for a time that grows with each try.
 	Reclaim(ctx context.Context, request ReclaimRequest) (ReclaimResult, error)
 }
 
-// WakeAhead is how far ahead of its due instant a run is worth a wake-up, so
-// that a worker whose sleep is longer learns of it.
+// WakeAhead is how long before it is due a run causes a wake-up, so that workers that
+// would sleep longer notice it.
 const WakeAhead = time.Minute
 
-// DeclareAgain is how long after a declaration that was refused in part the next
-// one is.
+// DeclareAgain is how long a worker waits before it declares again after the store has
+// refused a part of a declaration.
 const DeclareAgain = 5 * time.Minute
 
 // Declaration is what a worker sends the store when it starts, and hourly.
@@ -262,27 +262,25 @@ type Declaration struct {
 	Limits    []Limit
 	Jobs      []JobInfo
 	Schedules []Schedule
-	// DisableOrphans pauses schedules that no worker has declared for so long;
+	// DisableOrphans pauses schedules that no worker has declared for this long;
 	// zero: none.
 	DisableOrphans time.Duration
 }
 
 // Catalog holds what workers declare.
 type Catalog interface {
-	// Declare stores the worker, its jobs and its schedules. A job that is
-	// known is brought up to date. A schedule whose Hash is the stored one is
-	// left unchanged, also when an operator has edited it since; another
-	// hash replaces it, begins a new generation and plans it afresh. That other
-	// hash counts only when the worker has started after the one that brought
-	// the stored hash, or when no worker has declared the stored one within
-	// DeclaredWithin: an older program does not undo a newer one's schedule. A
-	// schedule that was paused as an orphan is resumed. A job or a schedule that
-	// the store refuses stops no other: the error is then a *SetAsideError, and all
-	// else is declared.
+	// Declare stores the worker, its jobs and its schedules, and updates a job that
+	// is known. A schedule whose Hash is the stored one is left unchanged, even if
+	// an operator has edited it since. Another hash replaces the schedule, begins a
+	// new generation and plans it again, but only if the worker has started after
+	// the one that declared the stored hash first, or if no worker has declared the
+	// stored hash within DeclaredWithin: an older program does not undo a newer one's
+	// schedule. A schedule that was paused as an orphan is resumed. A job or a schedule
+	// that the store refuses stops no other: the error is then a *SetAsideError, and
+	// all else is declared.
 	Declare(ctx context.Context, declaration Declaration) error
-	// Touch writes the row of a worker, which it stores if there is none: a
-	// write as small as a renewal, by which a worker finds out whether the store
-	// takes writes.
+	// Touch writes the row of a worker, and creates it if there is none. It is as
+	// small as a renewal, and shows a worker whether the store accepts writes.
 	Touch(ctx context.Context, worker WorkerID) error
 	// Jobs lists the jobs that workers have declared, by name.
 	Jobs(ctx context.Context) ([]JobInfo, error)
@@ -295,8 +293,7 @@ type Schedules interface {
 	// transaction. One caller at a time evaluates; another gets Busy immediately.
 	// A store may let two evaluate, apart from each other, while more are due than
 	// a caller's limit.
-	// The schedules are locked first, and the unfinished runs that decide sees are
-	// read after that. An occurrence that is already stored is skipped. A schedule
+	// It locks the schedules first, and then reads the unfinished runs that decide sees. An occurrence that is already stored is skipped. A schedule
 	// with a fault, or with an occurrence that CheckRuns refuses, keeps its plan
 	// and stops no other; nor does one whose row the store refuses to change,
 	// which is Passed and set aside for a while. decide must be quick and must not

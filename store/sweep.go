@@ -11,7 +11,7 @@ import (
 // same.
 const KeepForever time.Duration = -time.Second
 
-// Sweeper deletes what is old enough, and repairs runs that no worker could
+// Sweeper deletes runs whose time is over, and repairs runs that no worker could
 // reclaim.
 type Sweeper interface {
 	// Sweep makes one short step, in one transaction; call it until Done. It
@@ -23,19 +23,19 @@ type Sweeper interface {
 	//
 	// It searches in two ways: along the runs that are old enough to have been
 	// kept as long as the request says, and, in a full pass that begins
-	// SweepPassEvery after the last one began, or sooner where there are few
-	// runs, at every run whatever its id and age. Runs that took long to end,
-	// that are kept by a rule of their own, or whose ids carry another time than
-	// they were stored at, are found by the pass.
+	// SweepPassEvery after the last one began, or sooner if there are few
+	// runs, at every run whatever its id and age. The pass finds runs that took long
+	// to end, that have a retention of their own, or whose ids carry another time
+	// than that at which they were stored.
 	//
 	// The pass also hands back running runs whose claim has no lease, which
 	// nothing else would ever end: an operator has deleted the lease, and its
 	// worker is gone as well. They are pending and due immediately, the attempt
-	// refunded, no crash counted; one whose crash policy is CrashDead is dead,
-	// another that is to be cancelled is cancelled: as after a crash, the crash
-	// rule is the stronger. The claim leaves the run, so that a late settle is
-	// Rejected. And it requeues pending runs that are in no line, as a restore in
-	// part or a change by hand leaves them.
+	// refunded, no crash counted. A run whose crash policy is CrashDead is dead; any
+	// other whose cancellation was requested is cancelled. As after a crash, the crash
+	// rule is stronger. The claim leaves the run, so that a late settle is
+	// Rejected. The pass also requeues pending runs that are in no line, as a partial
+	// restore or a change by hand leaves them.
 	//
 	// It also deletes cancel requests of claims that are over, workers that have
 	// not been seen for longer than any run is kept, at least a week, and, when it
@@ -51,7 +51,7 @@ type Sweeper interface {
 // begins, at most: a store begins it sooner where the pass is short.
 const SweepPassEvery = time.Hour
 
-// SweepTenure is how long others wait for a sweeper that has not called again.
+// SweepTenure is how long other callers wait for a sweeper that has not called again.
 const SweepTenure = 10 * time.Second
 
 // SweepRequest says how long runs are kept, when their job does not say
@@ -73,7 +73,7 @@ type SweepResult struct {
 	Returned []ReclaimedRun // running runs that were handed back, cancelled or ended dead
 	SetAside []SetAside     // what could not be deleted or handed back, and is left to the next full pass
 	Mended   int            // pending runs that had lost their place in line, and have it again
-	Repaired int            // permits that nothing held, which are gone, and keys of limits that were stuck: more than 0 is a fault
+	Repaired int            // permits without a holder that were deleted, and stuck keys of limits that were freed: more than 0 is a fault
 }
 
 // ValidRetention reports whether a retention is valid.

@@ -12,23 +12,22 @@ import (
 // when the caller rolls back. Stores make it of their own engine's transaction:
 // postgres.Store.WithTx and WithSQLTx, sqlite.Store.WithTx, memory.Store.Begin.
 //
-// A Tx repeats nothing and ends nothing; begin, commit, rollback and whatever
-// the transaction is set to stay the caller's. After an error other than
-// ErrInvalid and lease.ErrLost the transaction may be of no use any more, and
-// has to be rolled back. Like the transaction itself a Tx is for one goroutine
-// at a time.
+// A Tx repeats nothing and ends nothing: begin, commit, rollback and the settings of
+// the transaction stay with the caller. After an error other than ErrInvalid and
+// lease.ErrLost, the transaction may be unusable: roll it back. Like the transaction
+// itself, a Tx is for one goroutine at a time.
 type Tx interface {
 	// Enqueue stores the runs within the transaction. A delay counts from this
 	// call, however long the transaction takes.
 	Enqueuer
 	// Guard locks the holder's run until the transaction ends, so that no other
-	// worker takes it over meanwhile, even when its lease expires. When the run is
-	// not the claim's any more it returns lease.ErrLost.
+	// worker takes it over meanwhile, even if its lease expires. If the run no
+	// longer belongs to the claim, it returns lease.ErrLost.
 	Guard(ctx context.Context, holder Holder) error
-	// Complete ends the holder's run as succeeded. When the run is not the
-	// claim's any more it changes nothing and answers lease.ErrLost; the
-	// transaction must then be rolled back. The run stays locked until the
-	// transaction ends, so this belongs at its end.
+	// Complete ends the holder's run as succeeded. If the run no longer belongs to
+	// the claim, it changes nothing and returns lease.ErrLost: roll the transaction
+	// back. The run stays locked until the transaction ends, so call Complete at its
+	// end.
 	Complete(ctx context.Context, holder Holder, completion Completion) error
 	// Run is Inspector.Run as the transaction sees it.
 	Run(ctx context.Context, id RunID) (Record, error)
@@ -42,7 +41,7 @@ type Completion struct {
 	Log    string // lines that the handler logged, at most MaxLogSize bytes of text; empty: none
 }
 
-// Check refuses with ErrInvalid what not every engine can keep. Stores call it
+// Check refuses with ErrInvalid what some engine cannot store. Stores call it
 // before they touch the transaction.
 func (c *Completion) Check() error {
 	var faults []error
@@ -60,9 +59,9 @@ func (c *Completion) Check() error {
 // ClaimEnqueuer takes runs from those who work on a run.
 type ClaimEnqueuer interface {
 	// EnqueueUnder is Enqueue on condition that the holder's run is running
-	// under the holder's claim when the runs are stored; else it stores nothing
-	// and returns lease.ErrLost. A takeover of the run at that moment waits.
-	// It returns ErrConflict, and stores nothing, when another transaction, such
+	// under the holder's claim when the runs are stored; otherwise it stores nothing
+	// and returns lease.ErrLost. A concurrent takeover of the run waits.
+	// It returns ErrConflict, and stores nothing, if another transaction, such
 	// as the holder's own, keeps the run locked.
 	EnqueueUnder(ctx context.Context, holder Holder, runs ...NewRun) ([]Receipt, error)
 }
