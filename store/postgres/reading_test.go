@@ -144,7 +144,7 @@ func TestSeriesReadsTheStepsItReturns(t *testing.T) {
 		from generate_series(1, 20) job, generate_series(0, 2999) step; analyze `+db.schema+`.stats`)
 	require.NoError(t, err)
 	within := func(d time.Duration) int {
-		return blocksOf(t, db, queries.Series, store.Minute, d.Microseconds(), store.MaxSeriesPoints, false, "", "", "\U0010ffff")
+		return blocksOf(t, db, queries.Series, time.Minute.Microseconds(), true, int16(store.Minute), d.Microseconds(), store.MaxSeriesPoints, false, "", "", "\U0010ffff")
 	}
 	points, err := db.Series(t.Context(), store.SeriesQuery{Span: store.Minute, Scope: store.EachLane, Within: 3 * time.Minute})
 	require.NoError(t, err)
