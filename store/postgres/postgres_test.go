@@ -112,7 +112,7 @@ func (o opened) shift(t *testing.T, d time.Duration) {
 	}
 	batch.Queue(fmt.Sprintf("UPDATE %s.gates SET tat = tat - 1000 * $1::bigint, bucket_at = ARRAY(SELECT at - $1::bigint FROM pg_catalog.unnest(bucket_at) AS at), since = since - $1::bigint, last_at = last_at - $1::bigint", o.schema), d.Microseconds())
 	batch.Queue(fmt.Sprintf(`UPDATE %s.jobs SET code = (
-		SELECT json_agg(json_build_object('at', (said ->> 'at')::bigint - $1::bigint, 'code', said -> 'code')) FROM json_array_elements(code) said)`, o.schema), d.Microseconds())
+		SELECT pg_catalog.json_agg(pg_catalog.json_build_object('at', (said OPERATOR(pg_catalog.->>) 'at')::bigint - $1::bigint, 'code', said OPERATOR(pg_catalog.->) 'code')) FROM pg_catalog.json_array_elements(code) said)`, o.schema), d.Microseconds())
 	// Rows that move to the place of others: all are taken out before one is put in.
 	batch.Queue(fmt.Sprintf(`WITH taken AS (DELETE FROM %[1]s.stats RETURNING *)
 		INSERT INTO %[1]s.stats SELECT span, queue, job, at - $1::bigint::float8 * interval '1 microsecond',
