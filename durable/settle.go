@@ -353,7 +353,7 @@ func (s *settler) send(ctx context.Context, batch []ended, claims []*claim, sett
 	verdicts, err := s.w.store.Settle(bounded, settlements)
 	s.w.observeWrite(sent, accepted(verdicts), err)
 	if err != nil {
-		s.settled = nil // a store that has not answered may still be at it
+		s.settled = nil // a store that has not answered may still read it
 		s.failures++
 		return err
 	}

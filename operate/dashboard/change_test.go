@@ -316,7 +316,7 @@ func TestRunsSayWhyTheyWait(t *testing.T) {
 		s := newSite(t, db)
 		has(t, s.get("runs/"+made.pending.String()), "no_worker", "no worker serves job unserved on queue legacy")
 		has(t, s.get("runs/"+made.later.String()), "not_due", "starts")
-		for _, page := range []string{"jobs", "queues"} { // of several, the one that nobody serves
+		for _, page := range []string{"jobs", "queues"} { // of several, the one that no worker serves
 			require.Equal(t, 1, strings.Count(s.get(page), "none serves it"), page)
 		}
 		a := s.do("GET", "runs/0190c5a0-7d6c-7b0e-9f6e-3a1f4b2c5d6e", nil)

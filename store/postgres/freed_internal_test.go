@@ -38,7 +38,7 @@ func TestFreedPlacesAreAnnounced(t *testing.T) {
 	heard := listening(t, other)
 	require.Eventually(t, func() bool { return slices.Contains(heard(), due) }, time.Minute, time.Millisecond, "it listens")
 	settleAdmitted(t, s)
-	require.Eventually(t, func() bool { return slices.Contains(heard(), due) }, 10*time.Second, time.Millisecond, "nobody elsewhere hears of the place")
+	require.Eventually(t, func() bool { return slices.Contains(heard(), due) }, 10*time.Second, time.Millisecond, "no other process hears of the place")
 
 	s.hints.pace.mu.Lock()
 	s.hints.pace.sent = lease.Running() + time.Hour
@@ -46,7 +46,7 @@ func TestFreedPlacesAreAnnounced(t *testing.T) {
 	here := s.hints.here.Join()
 	defer s.hints.here.Part(here)
 	settleAdmitted(t, s)
-	require.Eventually(t, func() bool { return slices.Contains(here.Take(), due) }, 10*time.Second, time.Millisecond, "nobody here hears of the place")
+	require.Eventually(t, func() bool { return slices.Contains(here.Take(), due) }, 10*time.Second, time.Millisecond, "this process does not hear of the place")
 }
 
 // listening returns a function that takes what the store has heard.
