@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -26,7 +27,7 @@ import (
 )
 
 // operated is what operating offers, switched on beside a worker as the stock worker
-// has it: metrics that are scraped three times as often as deploy/prometheus has it, spans
+// has it: metrics that are scraped as often as deploy/prometheus has it, spans
 // and events that leave for a collector, and the API and the pages, on connections of
 // their own, with one stream open on one of the workers. OTEL_TRACES_SAMPLER chooses among the traces; by default all are taken.
 type operated struct {
@@ -41,8 +42,8 @@ type operated struct {
 }
 
 const (
-	scrapePause = 5 * time.Second
-	samplePause = 6 // scrapes after which the stock worker reads the database's part again
+	scrapePause = 15 * time.Second
+	samplePause = 5 // scrapes after which each of 20 stock workers reads the database's part again
 )
 
 const operatorToken = "bench-operator-0123456789abcdef" //nolint:gosec // of a server on loopback
@@ -98,7 +99,8 @@ func (o *operated) serve(logger *slog.Logger) error {
 	return nil
 }
 
-// begin starts the scrapes, and a stream if someone looks at the pages.
+// begin starts the scrapes, at some time of their pause, and a stream if someone looks at
+// the pages.
 func (o *operated) begin(ctx context.Context, watched bool) {
 	ctx, o.end = context.WithCancel(ctx)
 	o.running.Go(func() { o.stream.Run(ctx) })
@@ -106,9 +108,12 @@ func (o *operated) begin(ctx context.Context, watched bool) {
 		o.running.Go(func() { o.ask(ctx, "/api/v1/events") })
 	}
 	o.running.Go(func() {
+		if pause(ctx, rand.N(scrapePause)) != nil {
+			return
+		}
 		tick := time.NewTicker(scrapePause)
 		defer tick.Stop()
-		for n := 0; ctx.Err() == nil; n++ {
+		for n := rand.IntN(samplePause); ctx.Err() == nil; n++ {
 			if n%samplePause == 0 {
 				if _, err := o.operator.Sample(ctx); err != nil && ctx.Err() == nil {
 					fmt.Fprintln(os.Stderr, "sample:", err)

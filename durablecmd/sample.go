@@ -14,8 +14,11 @@ const (
 	// sampleEvery is how old the database's part of /metrics becomes before a scrape reads
 	// it again.
 	sampleEvery = 30 * time.Second
-	// sampleSpread is added for each living worker, so that a fleet reads about one a second.
-	sampleSpread = time.Second
+	// sampleSpread is added for each living worker, so that a fleet reads every two seconds.
+	sampleSpread = 2 * time.Second
+	// sampleSpreadMost bounds what is added: where one of many workers is scraped, the age
+	// stays below that of the alert DurableSampleOld.
+	sampleSpreadMost = 2 * time.Minute
 	// sampleWithin bounds the time for which a scrape waits for the database.
 	sampleWithin = 3 * time.Second
 )
@@ -57,7 +60,7 @@ func (s *sampler) due() bool {
 	defer s.mu.Unlock()
 	every := sampleEvery
 	if s.sample != nil {
-		every += time.Duration(s.sample.Alive) * sampleSpread
+		every += min(time.Duration(s.sample.Alive)*sampleSpread, sampleSpreadMost)
 	}
 	return !s.tried || s.now()-s.at >= every
 }

@@ -17,11 +17,11 @@ import (
 
 func TestScrapesReadTheDatabaseNowAndThen(t *testing.T) {
 	t.Parallel()
-	now, reads := time.Hour, 0
+	now, reads, alive := time.Hour, 0, 10
 	var failed error
 	latest := durablecmd.Sampling(func(context.Context) (operate.Sample, error) {
 		reads++
-		return operate.Sample{Alive: 10}, failed
+		return operate.Sample{Alive: alive}, failed
 	}, func() time.Duration { return now })
 	scrape := func(after time.Duration, wantReads int, wantAge time.Duration) {
 		t.Helper()
@@ -33,13 +33,15 @@ func TestScrapesReadTheDatabaseNowAndThen(t *testing.T) {
 	}
 	scrape(0, 1, 0)
 	scrape(15*time.Second, 1, 15*time.Second)
-	scrape(24*time.Second, 1, 39*time.Second) // 30 s, and 1 s for each of ten workers
+	scrape(34*time.Second, 1, 49*time.Second) // 30 s, and 2 s for each of ten workers
 	scrape(time.Second, 2, 0)
 	failed = errors.New("gone")
-	scrape(40*time.Second, 3, 40*time.Second)
-	scrape(time.Second, 3, 41*time.Second) // it is not asked again with each scrape
-	failed = nil
-	scrape(40*time.Second, 4, 0)
+	scrape(50*time.Second, 3, 50*time.Second)
+	scrape(time.Second, 3, 51*time.Second) // it is not asked again with each scrape
+	failed, alive = nil, 1000
+	scrape(50*time.Second, 4, 0)
+	scrape(149*time.Second, 4, 149*time.Second) // and at most 2 min
+	scrape(time.Second, 5, 0)
 }
 
 func TestLocksAreProbedNowAndThen(t *testing.T) {

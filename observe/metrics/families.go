@@ -67,7 +67,7 @@ func (t *text) worker(w *Worker) {
 	t.family(gauge, "durable_heartbeat_lag_seconds", "By how much the last heartbeat was answered later than it was due.")
 	t.seconds(w.BeatLag)
 	t.family(gauge, "durable_lease_margin_ratio", "Of the lease that ends first, the share of its duration that is left.")
-	t.sample("", float(w.LeaseMargin))
+	t.float(w.LeaseMargin)
 	t.family(gauge, "durable_store_contact_age_seconds", "Time since the store last answered.")
 	t.seconds(w.SinceContact)
 	t.family(counter, "durable_store_outages_total", "Times that calls of the store began to fail.")

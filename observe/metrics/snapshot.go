@@ -69,7 +69,7 @@ func Serve(w http.ResponseWriter, r *http.Request, s Snapshot) {
 
 // Text writes a snapshot.
 func Text(s Snapshot, format Format) []byte {
-	t := &text{format: format}
+	t := &text{format: format, b: make([]byte, 0, 32<<10)}
 	t.family(gauge, "durable_build_info", "The version of the program; always 1.")
 	t.number(1, label{"version", s.Version})
 	t.runs(s.Totals.Lanes)

@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"bytes"
 	"strconv"
 	"strings"
 	"time"
@@ -38,8 +37,15 @@ const (
 // text writes metrics. Every family is written in one piece.
 type text struct {
 	format Format
-	b      bytes.Buffer
+	b      []byte
 	name   string // of the family that is being written
+}
+
+// add appends the parts of a line, or of several.
+func (t *text) add(parts ...string) {
+	for _, part := range parts {
+		t.b = append(t.b, part...)
+	}
 }
 
 // family begins a family of metrics. The name of a counter ends in _total.
@@ -48,49 +54,65 @@ func (t *text) family(kind kind, name, help string) {
 	if t.format == OpenMetrics {
 		name = strings.TrimSuffix(name, "_total")
 	}
-	t.b.WriteString("# HELP " + name + " " + help + "\n# TYPE " + name + " " + string(kind) + "\n")
+	t.add("# HELP ", name, " ", help, "\n# TYPE ", name, " ", string(kind), "\n")
 }
 
 // label is a name and a value.
 type label struct{ name, value string }
 
-// escape writes what may not be in the value of a label.
-func escape(value string) string {
-	value = strings.ReplaceAll(value, `\`, `\\`)
-	return strings.ReplaceAll(strings.ReplaceAll(value, `"`, `\"`), "\n", `\n`)
+// escaper replaces what may not be in the value of a label.
+var escaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
+
+// begin writes a line up to its value. The label le is that of a class of a histogram.
+func (t *text) begin(suffix string, labels []label, le string) {
+	t.add(t.name, suffix)
+	before := byte('{')
+	for _, l := range labels {
+		t.b = append(t.b, before)
+		t.add(l.name, `="`, escaper.Replace(l.value), `"`)
+		before = ','
+	}
+	if le != "" {
+		t.b = append(t.b, before)
+		t.add(`le="`, le, `"`)
+		before = ','
+	}
+	if before == ',' {
+		t.b = append(t.b, '}')
+	}
+	t.b = append(t.b, ' ')
 }
 
-func (t *text) sample(suffix, value string, labels ...label) {
-	t.b.WriteString(t.name + suffix)
-	for i, l := range labels {
-		t.b.WriteByte("{,"[min(i, 1)])
-		t.b.WriteString(l.name + `="` + escape(l.value) + `"`)
-	}
-	if len(labels) > 0 {
-		t.b.WriteByte('}')
-	}
-	t.b.WriteString(" " + value + "\n")
+func (t *text) number(n int64, labels ...label) { t.integer("", labels, "", n) }
+
+func (t *text) integer(suffix string, labels []label, le string, n int64) {
+	t.begin(suffix, labels, le)
+	t.b = append(strconv.AppendInt(t.b, n, 10), '\n')
 }
 
-func (t *text) number(n int64, labels ...label) { t.sample("", strconv.FormatInt(n, 10), labels...) }
+func (t *text) float(f float64, labels ...label) { t.real("", labels, f) }
 
-func (t *text) seconds(d time.Duration, labels ...label) { t.sample("", float(d.Seconds()), labels...) }
+func (t *text) seconds(d time.Duration, labels ...label) { t.real("", labels, d.Seconds()) }
+
+func (t *text) real(suffix string, labels []label, f float64) {
+	t.begin(suffix, labels, "")
+	t.add(float(f), "\n")
+}
 
 // classes writes a histogram of values that are divided by a unit.
 func (t *text) classes(c observe.Classes, unit float64, labels ...label) {
 	if len(c.Counts) == 0 {
 		return // nothing counts yet
 	}
-	labels = labels[:len(labels):len(labels)]
 	var n int64
 	for i, bound := range c.Bounds {
 		n += c.Counts[i]
-		t.sample("_bucket", strconv.FormatInt(n, 10), append(labels, label{"le", float(float64(bound) / unit)})...)
+		t.integer("_bucket", labels, float(float64(bound)/unit), n)
 	}
 	n += c.Counts[len(c.Bounds)]
-	t.sample("_bucket", strconv.FormatInt(n, 10), append(labels, label{"le", "+Inf"})...)
-	t.sample("_sum", float(float64(c.Sum)/unit), labels...)
-	t.sample("_count", strconv.FormatInt(n, 10), labels...)
+	t.integer("_bucket", labels, "+Inf", n)
+	t.real("_sum", labels, float64(c.Sum)/unit)
+	t.integer("_count", labels, "", n)
 }
 
 // float writes a number as both formats read it: OpenMetrics wants a point in the bound
@@ -105,7 +127,7 @@ func float(f float64) string {
 
 func (t *text) end() []byte {
 	if t.format == OpenMetrics {
-		t.b.WriteString("# EOF\n")
+		t.add("# EOF\n")
 	}
-	return t.b.Bytes()
+	return t.b
 }
