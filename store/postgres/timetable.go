@@ -116,8 +116,8 @@ func (s *Store) change(
 	if err := s.usable(ctx); err != nil {
 		return s.fail("change schedule", err)
 	}
-	try := func(most time.Duration) error {
-		return inTx(ctx, s.general, func(tx pgx.Tx) error {
+	err := s.briefly(ctx, heldLimit, lockLimit, func(most time.Duration) error {
+		return s.withLanes(ctx, s.general, nil, func(tx pgx.Tx) error {
 			q := s.queries(tx)
 			lock, statement := limits(ctx, most)
 			if err := q.Limits(ctx, queries.LimitsParams{LockTimeout: lock, StatementTimeout: statement}); err != nil {
@@ -137,9 +137,6 @@ func (s *Store) change(
 			}
 			return q.Audit(ctx, queries.AuditParams{Actor: by, Kind: rules.KindSchedule, Subject: name, Action: action})
 		})
-	}
-	err := s.briefly(ctx, heldLimit, lockLimit, func(most time.Duration) error {
-		return s.withLanes(ctx, nil, func() error { return try(most) })
 	})
 	if code(err) == notNullViolation { // a lane's number was not what it stood for
 		s.forgetLanes()
