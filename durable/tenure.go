@@ -74,10 +74,16 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	defer w.phase.Store(phaseStopped)
-	if !w.untilDeclared(ctx) {
-		return nil
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, w.config.PollInterval+time.Second) {
+		err := w.declare(ctx)
+		if err == nil {
+			return w.work(ctx)
+		}
+		w.warn(ctx, "worker.registration_failed", "the store does not accept the worker's declaration, will be retried", err)
+		if !w.sleep(ctx, w.jittered(pause)) {
+			return nil
+		}
 	}
-	return w.work(ctx)
 }
 
 // work is one tenure: what is started here has ended when it returns.
@@ -222,23 +228,6 @@ func (w *Worker) drain(cancelHandlers context.CancelCauseFunc, asked func()) (st
 	stuck = w.inFlight.abandon()
 	waiting.Wait()
 	return stuck
-}
-
-// untilDeclared makes the first declaration, again and again until the store
-// takes it. It reports false when ctx ended first.
-func (w *Worker) untilDeclared(ctx context.Context) bool {
-	pause := 100 * time.Millisecond
-	for {
-		err := w.declare(ctx)
-		if err == nil {
-			return true
-		}
-		w.warn(ctx, "worker.registration_failed", "the store does not accept the worker's declaration, will be retried", err)
-		if !w.sleep(ctx, w.jittered(pause)) {
-			return false
-		}
-		pause = min(2*pause, w.config.PollInterval+time.Second)
-	}
 }
 
 // listenLoop keeps a listener up: wake-ups shorten sleeps, polling continues
