@@ -245,7 +245,7 @@ func (w *Worker) listenLoop(ctx context.Context) {
 		}
 		w.listens.Store(false)
 		w.wake() // something may have come while no listener was up
-		w.tellChanges()
+		poke(w.changes)
 	}
 }
 
@@ -262,8 +262,8 @@ func (w *Worker) hear(signal store.Signal) {
 		w.awaited.Add(signal.Run, w.config.Elapsed())
 	case store.RunEnded:
 		w.waits.Hear(signal.Run)
-	case store.CancelAsked:
-		w.expectCancelRequests()
+	case store.CancelsRequested:
+		poke(w.cancelRequests)
 	default:
 	}
 }

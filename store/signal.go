@@ -10,10 +10,10 @@ type SignalKind int8
 
 // The kinds of signal.
 const (
-	RunsDue     SignalKind = iota + 1 // runs are due now or within WakeAhead; the Run means nothing
-	CancelAsked                       // a running run is to be cancelled
-	RunAwaited                        // a client or schedule waits for the end of a run: the worker that ends it announces RunEnded
-	RunEnded                          // a run has ended for good
+	RunsDue          SignalKind = iota + 1 // runs are due now or within WakeAhead; the Run means nothing
+	CancelsRequested                       // a running run is to be cancelled
+	RunAwaited                             // a client or schedule waits for the end of a run: the worker that ends it announces RunEnded
+	RunEnded                               // a run has ended for good
 )
 
 // Signal is a hint that something has changed. A zero Run means any run:
@@ -54,7 +54,7 @@ func (d Due) Wanted(n int) int { return min(max((d.Runs+RunsPerWorker-1)/RunsPer
 // all; what is stored decides. Kinds that a listener has no use for are ignored.
 type Waker interface {
 	// Listen calls hear, never concurrently, for every signal that is
-	// announced in this process or in another, except RunAwaited, CancelAsked and
+	// announced in this process or in another, except RunAwaited, CancelsRequested and
 	// RunEnded on SQLite, where another process makes known only that it has
 	// written: that arrives as RunsDue and RunEnded of the zero run. The store
 	// itself announces RunsDue after an enqueue, a settle, a materialization or

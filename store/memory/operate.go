@@ -43,7 +43,7 @@ func (s *Store) operate(command *store.RunCommand, id store.RunID, now time.Time
 	if !found {
 		return store.ChangedRun{ID: id, Result: store.RunNotFound}
 	}
-	effect := rules.Permit(command.Action, rules.Operable{State: r.state, Cancel: rules.TextOrNil(r.cancel), Acknowledged: !r.acknowledgedAt.IsZero()})
+	effect := rules.Permit(command.Action, rules.Operable{State: r.state, CancelReason: rules.TextOrNil(r.cancel), Acknowledged: !r.acknowledgedAt.IsZero()})
 	changed := store.ChangedRun{ID: id, Result: effect.Result, State: effect.State}
 	if !effect.Writes {
 		return changed

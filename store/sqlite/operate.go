@@ -60,7 +60,7 @@ func (c *change) operate(ctx context.Context, command *store.RunCommand, id stor
 	if err != nil {
 		return store.ChangedRun{}, false, err
 	}
-	effect := rules.Permit(command.Action, rules.Operable{State: store.State(row.State), Cancel: row.Cancel, Acknowledged: row.Acknowledged})
+	effect := rules.Permit(command.Action, rules.Operable{State: store.State(row.State), CancelReason: row.Cancel, Acknowledged: row.Acknowledged})
 	changed = store.ChangedRun{ID: id, Result: effect.Result, State: effect.State}
 	if !effect.Writes {
 		return changed, false, nil
