@@ -146,10 +146,10 @@ func plainArgs(args any) ([]byte, error) {
 	return wrap(encoded), nil
 }
 
-// fill decodes JSON into args. What decoding says may quote the JSON: the error does not,
-// because who may see errors may not see all args.
-func fill[A any](encoded []byte, args *A) error {
-	err := json.Unmarshal(encoded, args)
+// decodeArgs decodes the args of a run. What decoding says may quote the JSON: the error
+// does not, because who may see errors may not see all args.
+func decodeArgs[A any](args []byte, into *A) error {
+	err := json.Unmarshal(args, into)
 	var mismatch *json.UnmarshalTypeError
 	switch {
 	case err == nil:
@@ -158,19 +158,19 @@ func fill[A any](encoded []byte, args *A) error {
 		kind, _, _ := strings.Cut(mismatch.Value, " ") // a number is quoted after it
 		return fmt.Errorf("decode args: field %q holds a %s, which is no %v", mismatch.Field, kind, mismatch.Type)
 	default:
-		return fmt.Errorf("decode args: they do not fit %T", *args)
+		return fmt.Errorf("decode args: they do not fit %T", *into)
 	}
 }
 
 // ArgsOf returns the args of a run of this job, decoded by the job's codec. It
 // refuses a run of another job with ErrInvalid.
 func (j Job[A]) ArgsOf(record Record) (A, error) {
-	var args A
-	encoded, err := j.open(record, ArgsPart, record.Args)
+	var decoded A
+	args, err := j.open(record, ArgsPart, record.Args)
 	if err != nil {
-		return args, err
+		return decoded, err
 	}
-	return args, fill(encoded, &args)
+	return decoded, decodeArgs(args, &decoded)
 }
 
 // ResultOf returns the result of a run of this job as JSON, decoded by the

@@ -98,7 +98,7 @@ func (w *Worker) work(ctx context.Context) error {
 	w.poller = poller.New(poller.Config{
 		Capacity: c.MaxConcurrentRuns, Batch: min(c.ClaimBatchSize, c.MaxConcurrentRuns), Interval: c.PollInterval,
 		Jitter: max(c.PollJitter, 0), Linger: 5 * time.Millisecond, Elapsed: c.Elapsed, Random: c.Random,
-	}, w.claimer.ask, w.start)
+	}, w.claimer.ask, w.executors.start)
 
 	outer, stopOuter := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopOuter()
