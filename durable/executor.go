@@ -112,3 +112,12 @@ func (e *executors) close() {
 	e.closed = true
 	e.wake.Broadcast()
 }
+
+// poke wakes the goroutine that receives from a channel of one value, now or when it next
+// receives. It never blocks.
+func poke(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -113,15 +113,6 @@ func (w *Worker) refuseLate(what string) bool {
 // applies to the next drain.
 func (w *Worker) StopNow() { poke(w.hurry) }
 
-// poke has the one that receives from a channel of one value do what it is there for,
-// now or when it has done it the last time. It never blocks.
-func poke(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
 // wake makes the poller claim immediately, without reading the heads first.
 func (w *Worker) wake() {
 	w.claimer.wakeUps.AddAnywhere()
