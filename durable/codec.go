@@ -156,7 +156,7 @@ func decodeArgs[A any](args []byte, into *A) error {
 		return nil
 	case errors.As(err, &mismatch):
 		kind, _, _ := strings.Cut(mismatch.Value, " ") // a number is quoted after it
-		return fmt.Errorf("decode args: field %q holds a %s, which is no %v", mismatch.Field, kind, mismatch.Type)
+		return fmt.Errorf("decode args: field %q holds a %s, want %v", mismatch.Field, kind, mismatch.Type)
 	default:
 		return fmt.Errorf("decode args: they do not fit %T", *into)
 	}

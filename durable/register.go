@@ -99,7 +99,7 @@ func (w *Worker) registerLimits(job string, limits limitUses) {
 		limit := limits[i].of
 		name := store.LimitName(limit.Name)
 		if other, known := w.limits[name]; known && other.Hash() != limit.Hash() {
-			w.faults = append(w.faults, fmt.Errorf("job %q: limit %q is another rule than that of the same name elsewhere", job, limit.Name))
+			w.faults = append(w.faults, fmt.Errorf("job %q: limit %q differs from another limit of the same name", job, limit.Name))
 			continue
 		}
 		w.limits[name] = limit

@@ -153,7 +153,7 @@ func ParseLimitUse(text string) (LimitUse, error) {
 	if weighted {
 		k, err := strconv.Atoi(weight)
 		if err != nil || k < 1 {
-			return LimitUse{}, fmt.Errorf("limit %q: the weight %q is not a number from 1", text, weight)
+			return LimitUse{}, fmt.Errorf("limit %q: weight %q: want a whole number of 1 or more", text, weight)
 		}
 		use.Weight = k
 	}
