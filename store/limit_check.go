@@ -10,8 +10,8 @@ import (
 	"github.com/durable-worker/durable-worker/internal/storable"
 )
 
-// CheckLimit reports everything that is wrong with a limit as code declares it,
-// wrapped in ErrInvalid. An operator may set a Max of 0, too: CheckLimitChange.
+// CheckLimit reports everything that is wrong with a limit that code declares, wrapped in
+// ErrInvalid. For a limit that an operator sets, whose Max may be 0, use CheckLimitChange.
 func CheckLimit(l Limit) error {
 	faults := l.faults()
 	if l.Max == 0 {
@@ -20,8 +20,8 @@ func CheckLimit(l Limit) error {
 	return l.refused(faults)
 }
 
-// CheckLimitChange reports everything that is wrong with a limit as an operator
-// sets it, wrapped in ErrInvalid.
+// CheckLimitChange reports everything that is wrong with a limit that an operator sets,
+// wrapped in ErrInvalid.
 func CheckLimitChange(l Limit) error { return l.refused(l.faults()) }
 
 func (l *Limit) refused(faults []error) error {
@@ -141,8 +141,8 @@ func CheckLimitKey(key string) error {
 	return nil
 }
 
-// CheckLimitUses reports what is wrong with the limits of one run, apart from what
-// the limits themselves are: see Limit.CheckUse.
+// CheckLimitUses reports what is wrong with how one run uses its limits, as far as that
+// does not depend on the limits themselves: for the rest see Limit.CheckUse.
 func CheckLimitUses(uses []LimitUse) error {
 	var faults []error
 	if len(uses) > MaxRunLimits {
@@ -207,7 +207,7 @@ func (u *LimitUse) checkOwner() error {
 	}
 }
 
-// CheckUse reports why a run cannot be limited by l in this way.
+// CheckUse reports why a run cannot use the limit in this way.
 func (l *Limit) CheckUse(u *LimitUse) error {
 	refuse := func(format string, args ...any) error {
 		return fmt.Errorf("limit %q: %w", l.Name, fmt.Errorf(format, args...))

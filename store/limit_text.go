@@ -143,8 +143,8 @@ func (u *LimitUse) terms() (terms []string) {
 	return terms
 }
 
-// ParseLimitUse reads what LimitUse.String has written. What it says is checked
-// by CheckLimitUses.
+// ParseLimitUse reads what LimitUse.String has written. It checks the form only:
+// CheckLimitUses checks what it says.
 func ParseLimitUse(text string) (LimitUse, error) {
 	head, key, _ := strings.Cut(text, "=")
 	parts := strings.Split(head, "!")
