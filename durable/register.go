@@ -40,10 +40,11 @@ func Register[A any](w *Worker, job Job[A], handler func(ctx context.Context, ru
 					return err // the key may come with the next deploy
 				}
 			}
-			if err := decodeArgs(args, &run.Args); err != nil && !again {
+			if err := json.Unmarshal(args, &run.Args); err != nil {
+				if err = misfit[A](err); again {
+					return err
+				}
 				return Permanent(err)
-			} else if err != nil {
-				return err
 			}
 			return handler(ctx, &run)
 		},
