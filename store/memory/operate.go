@@ -161,7 +161,7 @@ func (s *Store) Reveal(ctx context.Context, run store.RunID, reason, by string) 
 // CancelRequests returns the running runs of the claims that are to be cancelled.
 func (s *Store) CancelRequests(ctx context.Context, claims []lease.ClaimID) ([]store.CancelRequest, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("cancels: %w", err)
+		return nil, fmt.Errorf("cancel requests: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -69,7 +69,7 @@ func (h *hints) poke() {
 // announced within a few milliseconds.
 func (s *Store) Publish(ctx context.Context, signal store.Signal) error {
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("announce: %w", err)
+		return fmt.Errorf("publish: %w", err)
 	}
 	if signal.Kind == store.RunsDue && signal.Due.Lane != 0 {
 		s.hintDue([]store.Due{signal.Due})

@@ -136,12 +136,12 @@ func (s *Store) ReevaluateNow(ctx context.Context, names ...string) error {
 		return nil
 	}
 	if err := s.usable(ctx); err != nil {
-		return s.fail("hasten", err)
+		return s.fail("reevaluate schedules", err)
 	}
 	b := s.guardedFor(ctx, heldLimit) // a look at its time skips what a transaction holds
 	b.add(queries.HastenSchedules, names)
 	if err := s.send(ctx, s.engine, b); err != nil {
-		return s.fail("hasten", err)
+		return s.fail("reevaluate schedules", err)
 	}
 	return nil
 }

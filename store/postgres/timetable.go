@@ -51,15 +51,15 @@ func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]store.Sch
 // ScheduleHistory says what happened to a schedule's occurrences, newest first.
 func (s *Store) ScheduleHistory(ctx context.Context, name string, limit int) ([]store.HistoryEntry, error) {
 	if err := store.CheckScheduleHistory(name, limit); err != nil {
-		return nil, fmt.Errorf("past of schedule: %w", err)
+		return nil, fmt.Errorf("schedule history: %w", err)
 	}
 	if err := s.usable(ctx); err != nil {
-		return nil, s.fail("past of schedule", err)
+		return nil, s.fail("schedule history", err)
 	}
 	q := s.queries(s.reading)
 	id, err := q.FindSchedule(ctx, queries.FindScheduleParams{Name: name})
 	if err != nil {
-		return nil, scheduleFault(name, s.fail("past of schedule", err))
+		return nil, scheduleFault(name, s.fail("schedule history", err))
 	}
 	past := []store.HistoryEntry{}
 	b := s.guarded(ctx)
@@ -81,7 +81,7 @@ func (s *Store) ScheduleHistory(ctx context.Context, name string, limit int) ([]
 		return err
 	})
 	if err := s.send(ctx, s.reading, b); err != nil {
-		return nil, s.fail("past of schedule", err)
+		return nil, s.fail("schedule history", err)
 	}
 	store.SortHistory(past)
 	return past, nil

@@ -259,13 +259,13 @@ func (s *Store) Reveal(ctx context.Context, run store.RunID, reason, by string) 
 func (s *Store) CancelRequests(ctx context.Context, claims []lease.ClaimID) ([]store.CancelRequest, error) {
 	reader, err := s.read(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("cancels: %w", s.explain(err))
+		return nil, fmt.Errorf("cancel requests: %w", s.explain(err))
 	}
 	var requests []store.CancelRequest
 	for _, claim := range claims {
 		rows, err := reader.ListCancels(ctx, queries.ListCancelsParams{ClaimID: claim[:]})
 		if err != nil {
-			return nil, fmt.Errorf("cancels: %w", s.explain(err))
+			return nil, fmt.Errorf("cancel requests: %w", s.explain(err))
 		}
 		for _, row := range rows {
 			requests = append(requests, store.CancelRequest{Claim: claim, Run: store.RunID(row.RunID), Reason: row.Reason})
