@@ -12,7 +12,7 @@ func (w *Worker) due(due store.Due) {
 	switch {
 	case due.Lane == 0:
 		w.wake()
-		w.tellChanges()
+		poke(w.changes)
 	case due.In > 0:
 		w.claimer.wakeUps.Expect(w.config.Elapsed() + due.In + due.After)
 		w.poller.Call(due.In + due.After)

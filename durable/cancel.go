@@ -12,9 +12,9 @@ import (
 )
 
 // serveCancelRequests asks the store which of the worker's runs are to be cancelled, and
-// cancels their contexts. It does so whenever there may be some: after each beat that has
-// renewed a lease, and after each call of expectCancelRequests. It delays no beat. After
-// an error the next beat repeats it.
+// cancels their contexts. It does so whenever there may be some, which cancelRequests
+// says: after each beat that has renewed a lease, and after a signal. It delays no beat.
+// After an error the next beat repeats it.
 func (w *Worker) serveCancelRequests(ctx context.Context) {
 	for {
 		select {
@@ -45,14 +45,6 @@ func (w *Worker) serveCancelRequests(ctx context.Context) {
 				}
 			}
 		}
-	}
-}
-
-// expectCancelRequests requests a check for runs to be cancelled. It never blocks.
-func (w *Worker) expectCancelRequests() {
-	select {
-	case w.cancelRequests <- struct{}{}:
-	default:
 	}
 }
 

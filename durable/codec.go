@@ -146,31 +146,29 @@ func plainArgs(args any) ([]byte, error) {
 	return wrap(encoded), nil
 }
 
-// fill decodes JSON into args. What decoding says may quote the JSON: the error does not,
-// because who may see errors may not see all args.
-func fill[A any](encoded []byte, args *A) error {
-	err := json.Unmarshal(encoded, args)
-	var mismatch *json.UnmarshalTypeError
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &mismatch):
+// misfit says why args cannot be decoded. The decoder's error may quote them: this one does
+// not, because who may see errors may not see all args.
+func misfit[A any](err error) error {
+	if mismatch, is := errors.AsType[*json.UnmarshalTypeError](err); is {
 		kind, _, _ := strings.Cut(mismatch.Value, " ") // a number is quoted after it
-		return fmt.Errorf("decode args: field %q holds a %s, which is no %v", mismatch.Field, kind, mismatch.Type)
-	default:
-		return fmt.Errorf("decode args: they do not fit %T", *args)
+		return fmt.Errorf("decode args: field %q holds a %s, want %v", mismatch.Field, kind, mismatch.Type)
 	}
+	var args A
+	return fmt.Errorf("decode args: they do not fit %T", args)
 }
 
 // ArgsOf returns the args of a run of this job, decoded by the job's codec. It
 // refuses a run of another job with ErrInvalid.
 func (j Job[A]) ArgsOf(record Record) (A, error) {
-	var args A
-	encoded, err := j.open(record, ArgsPart, record.Args)
+	var decoded A
+	args, err := j.open(record, ArgsPart, record.Args)
 	if err != nil {
-		return args, err
+		return decoded, err
 	}
-	return args, fill(encoded, &args)
+	if err := json.Unmarshal(args, &decoded); err != nil {
+		return decoded, misfit[A](err)
+	}
+	return decoded, nil
 }
 
 // ResultOf returns the result of a run of this job as JSON, decoded by the

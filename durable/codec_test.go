@@ -153,7 +153,7 @@ func TestCodec_WhatCannotBeDecodedFailsTheAttempt(t *testing.T) {
 		}, `no key "k0"`},
 		{"what is encoded does not fit", func(run *durable.NewRun, _ durable.NewRun) {
 			*run = wrongType(run.ID)
-		}, `decode args: field "to" holds a number, which is no string`},
+		}, `decode args: field "to" holds a number, want string`},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -13,19 +13,6 @@ import (
 
 var errExited = errors.New("handler exited: runtime.Goexit")
 
-// start begins one run in a goroutine. A run that arrives when the worker has
-// begun to drain is handed back.
-func (w *Worker) start(x *execution) {
-	switch {
-	case w.phase.Load() >= phaseDraining || x.call == nil:
-		x.end(store.Outcome{Kind: store.HandedBack, Unbegun: true})
-	case x.run.Expired:
-		x.end(store.Outcome{Kind: store.Cancellation, Error: "expired"})
-	default:
-		w.executors.perform(x)
-	}
-}
-
 // perform executes the handler and ends the run, whatever the handler does.
 func (x *execution) perform() {
 	if x.claim.ctx.Err() != nil { // lost or draining before it began

@@ -3,6 +3,8 @@ package durable
 import (
 	"slices"
 	"sync"
+
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // executors are the goroutines that execute handlers, as many as there are
@@ -29,8 +31,17 @@ const spareMost = 256
 
 func (e *executors) init() { e.wake.L = &e.mu }
 
-// perform has a run executed.
-func (e *executors) perform(x *execution) {
+// start has a run executed by one of the goroutines. One that has expired is not, and one
+// that arrives when its worker has begun to drain is handed back.
+func (e *executors) start(x *execution) {
+	switch {
+	case x.w.phase.Load() >= phaseDraining || x.call == nil:
+		x.end(store.Outcome{Kind: store.HandedBack, Unbegun: true})
+		return
+	case x.run.Expired:
+		x.end(store.Outcome{Kind: store.Cancellation, Error: "expired"})
+		return
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.queue = append(e.queue, x)
@@ -51,7 +62,7 @@ func (e *executors) call() {
 	e.all.Go(e.run)
 }
 
-// run performs runs until there are none and enough others wait for more. A
+// run executes runs until there are none and enough others wait for more. A
 // handler that calls runtime.Goexit ends it.
 func (e *executors) run() {
 	for x := e.take(true); x != nil; x = e.take(false) {
@@ -100,4 +111,13 @@ func (e *executors) close() {
 	defer e.mu.Unlock()
 	e.closed = true
 	e.wake.Broadcast()
+}
+
+// poke wakes the goroutine that receives from a channel of one value, now or when it next
+// receives. It never blocks.
+func poke(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }

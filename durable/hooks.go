@@ -104,14 +104,7 @@ func (f *failureQueue) add(one failureEvent) {
 		f.dropped++
 	}
 	f.mu.Unlock()
-	f.poke()
-}
-
-func (f *failureQueue) poke() {
-	select {
-	case f.signal <- struct{}{}:
-	default:
-	}
+	poke(f.signal)
 }
 
 // close makes the loop end when nothing waits.
@@ -119,7 +112,7 @@ func (f *failureQueue) close() {
 	f.mu.Lock()
 	f.closed = true
 	f.mu.Unlock()
-	f.poke()
+	poke(f.signal)
 }
 
 func (f *failureQueue) take() (all []failureEvent, dropped int, closed bool) {

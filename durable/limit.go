@@ -222,7 +222,7 @@ func (x *execution) penalize(ctx context.Context, id RunID, limit string, d time
 		err = errors.Join(err, fault)
 	}
 	if !known && err == nil {
-		err = fmt.Errorf("%w: the run is not limited by it", ErrInvalid)
+		err = fmt.Errorf("%w: it does not limit this run", ErrInvalid)
 	}
 	if err != nil {
 		return fmt.Errorf("penalize limit %q: %w", limit, err)

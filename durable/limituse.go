@@ -83,10 +83,10 @@ func (all limitUses) of(args any, encoded []byte) ([]store.LimitUse, error) {
 		switch {
 		case u.fixed:
 		case u.computed && u.key == nil:
-			faults = append(faults, fmt.Errorf("limit %q: its key is computed by the job's code: give it, as %s=KEY", u.Limit, u.Limit))
+			faults = append(faults, fmt.Errorf("limit %q: the job's code computes its key: give the key here, as %s=KEY", u.Limit, u.Limit))
 		case u.computed:
 			if uses[i].Key = u.key(args); uses[i].Key == "" {
-				faults = append(faults, fmt.Errorf("limit %q: the key of these args is empty", u.Limit))
+				faults = append(faults, fmt.Errorf("limit %q: its key for these args is empty", u.Limit))
 			}
 		case u.template != "":
 			key, err := keyByTemplate(u.template, encoded)

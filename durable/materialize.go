@@ -179,15 +179,6 @@ func (w *Worker) untilNext(ctx context.Context, pause time.Duration) bool {
 	}
 }
 
-// tellChanges requests an evaluation of the schedules as soon as the last one is
-// a poll interval ago. It never blocks.
-func (w *Worker) tellChanges() {
-	select {
-	case w.changes <- struct{}{}:
-	default:
-	}
-}
-
 // await asks the workers that execute runs to announce their ends.
 func (w *Worker) await(ctx context.Context, list []store.WaitingSchedule) {
 	if w.config.NoListen {

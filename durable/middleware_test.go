@@ -292,7 +292,7 @@ func TestWhyArgsDoNotFitDoesNotQuoteThem(t *testing.T) {
 		w := s.worker(durable.WorkerConfig{})
 		job := durable.NewJob[charge]("charge")
 		durable.Register(w, job, func(context.Context, *durable.Run[charge]) error { return nil })
-		texts := map[string]string{`{"card":4711.4711}`: `decode args: field "card" holds a number, which is no int`, `{"at":"4711-canary"}`: "decode args: they do not fit durable_test.charge"}
+		texts := map[string]string{`{"card":4711.4711}`: `decode args: field "card" holds a number, want int`, `{"at":"4711-canary"}`: "decode args: they do not fit durable_test.charge"}
 		ids := map[string]durable.RunID{}
 		for args := range texts {
 			bad := job.New(charge{})
@@ -325,7 +325,7 @@ func TestArgsThatDoNotFit(t *testing.T) {
 		first, second := s.record(ids[0]), s.record(ids[1])
 		require.Equal(t, durable.Dead, first.State)
 		require.Equal(t, 1, first.Attempt)
-		require.Contains(t, *first.Error, `decode args: field "to" holds a number, which is no string`)
+		require.Contains(t, *first.Error, `decode args: field "to" holds a number, want string`)
 		require.Equal(t, durable.Pending, second.State)
 		s.pass(time.Hour)
 		require.Equal(t, 5, s.record(ids[1]).Attempt)

@@ -33,25 +33,26 @@ func Register[A any](w *Worker, job Job[A], handler func(ctx context.Context, ru
 	again := job.policy.retryArgs
 	w.register(job.fault, handler == nil, registration{info: job.Info(), aliases: job.policy.aliases, limits: job.policy.limits, retry: retry, codec: job.policy.codec,
 		call: func(ctx context.Context, x *execution) error {
-			run, encoded := Run[A]{RunInfo: x.runInfo(), execution: x}, x.run.Args
+			run, args := Run[A]{RunInfo: x.runInfo(), execution: x}, x.run.Args
 			if x.codec != nil {
 				var err error
-				if encoded, err = x.unseal(ArgsPart, encoded); err != nil {
+				if args, err = x.unseal(ArgsPart, args); err != nil {
 					return err // the key may come with the next deploy
 				}
 			}
-			if err := fill(encoded, &run.Args); err != nil && !again {
+			if err := json.Unmarshal(args, &run.Args); err != nil {
+				if err = misfit[A](err); again {
+					return err
+				}
 				return Permanent(err)
-			} else if err != nil {
-				return err
 			}
 			return handler(ctx, &run)
 		},
-		check: func(text []byte) error {
-			var args A
-			strict := json.NewDecoder(bytes.NewReader(text))
+		check: func(args []byte) error {
+			var fits A
+			strict := json.NewDecoder(bytes.NewReader(args))
 			strict.DisallowUnknownFields()
-			if err := strict.Decode(&args); err != nil { // for who has just written them
+			if err := strict.Decode(&fits); err != nil { // for who has just written them
 				return fmt.Errorf("decode args: %w", err)
 			}
 			return nil
@@ -99,7 +100,7 @@ func (w *Worker) registerLimits(job string, limits limitUses) {
 		limit := limits[i].of
 		name := store.LimitName(limit.Name)
 		if other, known := w.limits[name]; known && other.Hash() != limit.Hash() {
-			w.faults = append(w.faults, fmt.Errorf("job %q: limit %q is another rule than that of the same name elsewhere", job, limit.Name))
+			w.faults = append(w.faults, fmt.Errorf("job %q: limit %q differs from another limit of the same name", job, limit.Name))
 			continue
 		}
 		w.limits[name] = limit

@@ -111,7 +111,7 @@ func (s *settler) add(x *execution, outcome store.Outcome) {
 	now := last || len(s.waiting) == 1 || len(s.waiting) == settleBatch
 	s.mu.Unlock()
 	if now {
-		s.poke()
+		poke(s.signal)
 	}
 }
 
@@ -146,14 +146,7 @@ func (s *settler) close() {
 	s.closed = true
 	s.room.Broadcast()
 	s.mu.Unlock()
-	s.poke()
-}
-
-func (s *settler) poke() {
-	select {
-	case s.signal <- struct{}{}:
-	default:
-	}
+	poke(s.signal)
 }
 
 // run settles until close, or until ctx ends; what is not settled then is left

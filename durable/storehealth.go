@@ -181,7 +181,7 @@ func (r observedRenewer) Renew(ctx context.Context, claims []lease.ClaimID, d ti
 		r.w.settler.wrote.Store(int64(r.w.config.Elapsed()))
 	}
 	if len(renewed) > 0 {
-		r.w.expectCancelRequests()
+		poke(r.w.cancelRequests)
 	}
 	return renewed, err
 }

@@ -74,10 +74,16 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	defer w.phase.Store(phaseStopped)
-	if !w.untilDeclared(ctx) {
-		return nil
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, w.config.PollInterval+time.Second) {
+		err := w.declare(ctx)
+		if err == nil {
+			return w.work(ctx)
+		}
+		w.warn(ctx, "worker.registration_failed", "the store does not accept the worker's declaration, will be retried", err)
+		if !w.sleep(ctx, w.jittered(pause)) {
+			return nil
+		}
 	}
-	return w.work(ctx)
 }
 
 // work is one tenure: what is started here has ended when it returns.
@@ -92,7 +98,7 @@ func (w *Worker) work(ctx context.Context) error {
 	w.poller = poller.New(poller.Config{
 		Capacity: c.MaxConcurrentRuns, Batch: min(c.ClaimBatchSize, c.MaxConcurrentRuns), Interval: c.PollInterval,
 		Jitter: max(c.PollJitter, 0), Linger: 5 * time.Millisecond, Elapsed: c.Elapsed, Random: c.Random,
-	}, w.claimer.ask, w.start)
+	}, w.claimer.ask, w.executors.start)
 
 	outer, stopOuter := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopOuter()
@@ -224,23 +230,6 @@ func (w *Worker) drain(cancelHandlers context.CancelCauseFunc, asked func()) (st
 	return stuck
 }
 
-// untilDeclared makes the first declaration, again and again until the store
-// takes it. It reports false when ctx ended first.
-func (w *Worker) untilDeclared(ctx context.Context) bool {
-	pause := 100 * time.Millisecond
-	for {
-		err := w.declare(ctx)
-		if err == nil {
-			return true
-		}
-		w.warn(ctx, "worker.registration_failed", "the store does not accept the worker's declaration, will be retried", err)
-		if !w.sleep(ctx, w.jittered(pause)) {
-			return false
-		}
-		pause = min(2*pause, w.config.PollInterval+time.Second)
-	}
-}
-
 // listenLoop keeps a listener up: wake-ups shorten sleeps, polling continues
 // without them.
 func (w *Worker) listenLoop(ctx context.Context) {
@@ -256,7 +245,7 @@ func (w *Worker) listenLoop(ctx context.Context) {
 		}
 		w.listens.Store(false)
 		w.wake() // something may have come while no listener was up
-		w.tellChanges()
+		poke(w.changes)
 	}
 }
 
@@ -273,8 +262,8 @@ func (w *Worker) hear(signal store.Signal) {
 		w.awaited.Add(signal.Run, w.config.Elapsed())
 	case store.RunEnded:
 		w.waits.Hear(signal.Run)
-	case store.CancelAsked:
-		w.expectCancelRequests()
+	case store.CancelsRequested:
+		poke(w.cancelRequests)
 	default:
 	}
 }

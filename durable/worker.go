@@ -35,8 +35,8 @@ type Worker struct {
 	claimer        claimer
 	settler        settler
 	hurry          chan struct{}
-	cancelRequests chan struct{} // runs in hand may be to be cancelled
-	changes        chan struct{} // schedules may have changed
+	cancelRequests chan struct{} // there may be requests to cancel runs in hand
+	changes        chan struct{} // schedules may have changed: they are evaluated once the last time is a poll interval ago
 
 	executors executors
 	inFlight  inFlight     // claims in hand
@@ -111,12 +111,7 @@ func (w *Worker) refuseLate(what string) bool {
 // StopNow cancels the contexts of running handlers immediately and hands their runs back: it
 // ends the time that a drain gives them. If you call it before the drain has begun, it
 // applies to the next drain.
-func (w *Worker) StopNow() {
-	select {
-	case w.hurry <- struct{}{}:
-	default:
-	}
-}
+func (w *Worker) StopNow() { poke(w.hurry) }
 
 // wake makes the poller claim immediately, without reading the heads first.
 func (w *Worker) wake() {

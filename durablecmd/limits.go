@@ -316,7 +316,7 @@ type limitsCheckVerb struct {
 }
 
 // errLimitFaults is what limits check ends with when it has found something.
-var errLimitFaults = errors.New("limits are not kept")
+var errLimitFaults = errors.New("limits are violated")
 
 // Run prints what is not as it has to be, and fails if there is anything.
 func (v limitsCheckVerb) Run(ctx context.Context, p *program) error {

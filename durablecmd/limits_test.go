@@ -154,7 +154,7 @@ func changeLimits(t *testing.T, env []string, do func(code int, args ...string) 
 	require.Equal(t, "mine: deleted\n", do(0, "limits", "delete", "mine"))
 	require.Contains(t, do(1, "limits", "drain", "mine"), "not found")
 
-	require.Contains(t, do(1, "limits", "set", "tenant", "--kind", "fixed-window", "--period", "1h"), `conflict: limit "tenant" is a semaphore, and keeps its kind`)
+	require.Contains(t, do(1, "limits", "set", "tenant", "--kind", "fixed-window", "--period", "1h"), `conflict: limit "tenant" is a semaphore, and a limit keeps its kind`)
 	db, err := backend.Open(t.Context(), strings.TrimPrefix(env[0], "DURABLE_DATABASE_URL="), backend.Config{})
 	require.NoError(t, err)
 	defer db.Close()
@@ -190,7 +190,7 @@ func TestWrongLimits(t *testing.T) {
 		{2, "usage", `owner "x": want a UUID`, []string{"limits", "release", "tenant=acme", "x"}},
 		{2, "invalid", "max -1", []string{"limits", "set", "tenant", "--max", "-1"}},
 		{2, "invalid", "a semaphore has no period", []string{"limits", "set", "tenant", "--period", "1h"}},
-		{2, "invalid", "retry after how long?", []string{"limits", "set", "tenant", "--when-full", "retry"}},
+		{2, "invalid", "want a time to retry after", []string{"limits", "set", "tenant", "--when-full", "retry"}},
 		{2, "invalid", "want at most 100 bytes", []string{"limits", "drain", strings.Repeat("x", 101)}},
 		{1, "not_found", "nowhere", []string{"limits", "show", "nowhere"}},
 		{1, "not_found", "nowhere", []string{"limits", "drain", "nowhere"}},
@@ -198,11 +198,11 @@ func TestWrongLimits(t *testing.T) {
 		{1, "not_found", "nowhere", []string{"limits", "release", "nowhere=x", "6f0a9a3e-38a4-4b0b-9d0e-1c1f5a3f7a11"}},
 		{1, "not_found", `\x1b[31mred`, []string{"limits", "show", "\x1b[31mred"}},
 		{2, "invalid", `tenant`, []string{"enqueue", "export"}},
-		{2, "invalid", `limit "Tenant": its key is computed by the job's code: give it, as Tenant=KEY`, []string{"enqueue", "coded", "--args", `{"tenant":"a"}`}},
+		{2, "invalid", `limit "Tenant": the job's code computes its key: give the key here, as Tenant=KEY`, []string{"enqueue", "coded", "--args", `{"tenant":"a"}`}},
 		{1, "unknown_limit", `"githup": no worker has declared it`, []string{"enqueue", "export", "--args", `{"tenant":"a"}`, "--limited-by", "githup=1"}},
 		{2, "invalid", "weight 9: want at most 2", []string{"enqueue", "export", "--limited-by", "tenant*9=a"}},
 		{2, "invalid", "a token-bucket has no permits", []string{"enqueue", "coded", "--limited-by", "tenant=a", "--limited-by", "api!finished"}},
-		{2, "usage", `the weight "x" is not a number`, []string{"enqueue", "coded", "--limited-by", "tenant*x=a"}},
+		{2, "usage", `weight "x": want a whole number`, []string{"enqueue", "coded", "--limited-by", "tenant*x=a"}},
 		{2, "usage", `"soon" is not a term of a limit`, []string{"enqueue", "coded", "--limited-by", "tenant!soon=a"}},
 		{2, "invalid", "limit name", []string{"enqueue", "coded", "--limited-by", "tenant=a", "--limited-by", "=a"}},
 		{2, "invalid", "control characters", []string{"enqueue", "coded", "--limited-by", "tenant=\x1b[2J"}},
@@ -242,7 +242,7 @@ func TestContradictoryLimitsAreRefusedAtStart(t *testing.T) {
 	}
 	s := serve(t, file(t), setup)
 	require.NotEqual(t, 0, s.ends())
-	for _, text := range []string{`limit \"Tenant\" is another rule than that of the same name elsewhere`, `{tenant`, `hourly-export`, `limit \"none\": max 0`} {
+	for _, text := range []string{`limit \"Tenant\" differs from another limit of the same name`, `{tenant`, `hourly-export`, `limit \"none\": max 0`} {
 		require.Contains(t, s.stderr.String(), text)
 	}
 }

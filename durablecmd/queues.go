@@ -21,7 +21,7 @@ func (l *queueList) UnmarshalText(text []byte) error {
 		name, most, capped := strings.Cut(strings.TrimSpace(part), "=")
 		queue := durable.Queue{Name: name}
 		if store.CheckName("queue", name) != nil {
-			return fmt.Errorf("%q is not a queue's name", name)
+			return fmt.Errorf("%q is not the name of a queue", name)
 		}
 		if seen[name] {
 			return fmt.Errorf("queue %s is named twice", name)

@@ -31,7 +31,7 @@ const mostOrphans = 100
 // ErrUnavailable, or the cause of the end of ctx.
 func (l *Locker) ask(ctx context.Context, a *attempt) (Answer, error) {
 	if !l.mayAsk() {
-		return Answer{}, fmt.Errorf("%w: it was so a moment ago", ErrUnavailable)
+		return Answer{}, fmt.Errorf("%w: it failed a moment ago", ErrUnavailable)
 	}
 	asked := l.config.Elapsed()
 	call, cancel := context.WithTimeout(ctx, l.config.CallTimeout)

@@ -56,7 +56,9 @@ func (a *Actor) Change(ctx context.Context, command store.RunCommand) (ChangedRu
 		}
 		changed = append(changed, some...)
 		a.noteRuns(&command, some)
-		a.publish(ctx, action, some)
+		for _, signal := range signalsOf(action, some) {
+			_ = a.store.Publish(ctx, signal) // those whom it is for poll as well
+		}
 		a.hub.touch("runs")
 	}
 	if command.Bulk == nil && len(changed) == 1 && changed[0].Result == store.RunNotFound {
@@ -65,20 +67,20 @@ func (a *Actor) Change(ctx context.Context, command store.RunCommand) (ChangedRu
 	return ChangedRuns{changed}, nil
 }
 
-// publish notifies the workers that execute runs whose cancellation was
-// requested, and those who wait for runs that have ended. Both poll as well, so
-// an error is not reported.
-func (a *Actor) publish(ctx context.Context, action store.RunAction, changed []store.ChangedRun) {
+// signalsOf are the signals for the workers that execute runs whose cancellation was
+// requested, and for those who wait for runs that have ended.
+func signalsOf(action store.RunAction, changed []store.ChangedRun) (signals []store.Signal) {
 	requested := false
 	for _, c := range changed {
 		requested = requested || c.Result == store.CancelRequested
 		if c.Result == store.RunChanged && (action == store.CancelRuns || action == store.DeleteRuns) {
-			_ = a.store.Publish(ctx, store.Signal{Kind: store.RunEnded, Run: c.ID})
+			signals = append(signals, store.Signal{Kind: store.RunEnded, Run: c.ID})
 		}
 	}
 	if requested {
-		_ = a.store.Publish(ctx, store.Signal{Kind: store.CancelAsked})
+		signals = append(signals, store.Signal{Kind: store.CancelsRequested})
 	}
+	return signals
 }
 
 // Refused returns an error when the change was not made to every run: ErrNotFound

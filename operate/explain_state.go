@@ -29,8 +29,8 @@ func (e *explaining) running() {
 	}
 	e.Execution = x
 	e.lease(x)
-	if e.Cancel != "" {
-		b := Blocker{Kind: BlockerCancelAsked, Text: "its cancellation was requested: " + firstLine(e.Cancel)}
+	if e.CancelReason != "" {
+		b := Blocker{Kind: BlockerCancelAsked, Text: "its cancellation was requested: " + firstLine(e.CancelReason)}
 		e.byChange(&b, store.CancelRuns)
 		e.block(b, nil)
 	}
@@ -40,7 +40,7 @@ func (e *explaining) running() {
 	}
 	e.worker(x)
 	e.Summary = "running: " + e.texts()
-	if e.Cancel == "" {
+	if e.CancelReason == "" {
 		e.remedy("cancel", RoleOperator, "cancel the run", "runs cancel "+e.ID.String())
 	}
 }

@@ -145,7 +145,7 @@ func explained() []struct {
 		{"executing", executing},
 		{"executing under an earlier name", change(executing, func(f *store.Facts) { f.Declared.Name = "bill" })},
 		{"cancel asked", change(executing, func(f *store.Facts) {
-			f.Cancel, f.Changes = "wrong customer", []store.Change{{Actor: "ada", Action: "cancel", At: *before(10 * time.Second)}}
+			f.CancelReason, f.Changes = "wrong customer", []store.Change{{Actor: "ada", Action: "cancel", At: *before(10 * time.Second)}}
 		})},
 		{"past its timeout, and stuck", change(executing, func(f *store.Facts) {
 			f.Run.Timeout, f.Workers[0].Stuck = store.Duration(30*time.Second), 1

@@ -38,7 +38,7 @@ func HiddenFrom(role access.Role, sees access.Sees) (hides Hiding) {
 }
 
 // ErrHidden refuses to search in what is hidden: the answer would say what it is.
-var ErrHidden = errors.New("you may not search in what you may not see")
+var ErrHidden = errors.New("you may not search in what is hidden from you")
 
 // Hiding returns the Operator for readers who may not see everything. It shares all that
 // the Operator has. Whatever is read through it, and through its Actors, lacks what is to
@@ -153,7 +153,7 @@ func (o *Operator) mayCount(ctx context.Context, filter *store.Filter) error {
 		return err
 	}
 	if filter.Args != "" && hidden.any() {
-		return fmt.Errorf("%w: values of args are hidden by rule: runs that are found by their args can be listed, and not counted", store.ErrInvalid)
+		return fmt.Errorf("%w: values of args are hidden by a rule: runs that are found by their args can be listed, but not counted", store.ErrInvalid)
 	}
 	return o.MayFind(*filter)
 }

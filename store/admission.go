@@ -7,13 +7,13 @@ import (
 	"github.com/google/uuid"
 )
 
-// LineID names a line of turns: the number of a lane (its negative: of the lane's
-// isolated runs), or, above those, a limit's own. A turn says that one key of a limit
-// may have room for a run that waits.
+// LineID names a line of turns. It is the number of a lane, the negative of that number for
+// the lane's isolated runs, or a larger number for a limit's own line. A turn says that one
+// key of a limit may have room for a run that waits.
 type LineID = int32
 
-// Admission is one part of a claim of limited runs: take up to Take turns of a line,
-// the oldest first, and admit runs where they say that there may be room.
+// Admission is one part of a claim of limited runs: it takes up to Take turns of a line, the
+// oldest first, and admits runs of the keys for which they say that there may be room.
 type Admission struct {
 	Line LineID
 	Take int
@@ -21,9 +21,9 @@ type Admission struct {
 
 // JobLimit is a limit that a job declares for all of its runs.
 type JobLimit struct {
-	Default  LimitUse `json:"use"`                // what a run has that says nothing else; without a key
+	Default  LimitUse `json:"use"`                // for runs that do not set their own; without a key
 	Template string   `json:"template,omitempty"` // of the key, over the args; empty: one key for all, or Computed
-	Computed bool     `json:"computed,omitempty"` // the key is computed by the job's code: who enqueues without it gives the key
+	Computed bool     `json:"computed,omitempty"` // the job's code computes the key: to enqueue without that code, give the key
 }
 
 // MarshalText writes the use as String does.
@@ -40,20 +40,21 @@ type Limits interface {
 	// ListLimits lists the limits by name, with what they have in use.
 	ListLimits(ctx context.Context, filter LimitFilter) ([]LimitInfo, error)
 	// ChangeLimit changes a limit on behalf of an operator, in one transaction with the
-	// audit. What executes continues; what waits is examined again immediately. A
-	// limit that is not there is ErrNotFound, except for SetLimit, which makes it; a
-	// kind that is not the limit's, and DeleteLimit while runs wait or permits are
-	// held, is ErrConflict.
+	// audit. Runs that are executing continue; runs that wait are examined again
+	// immediately. If the limit does not exist, SetLimit creates it, and any other command
+	// returns ErrNotFound. ChangeLimit returns ErrConflict for a kind that is not the
+	// limit's, and for DeleteLimit while runs wait or permits are held.
 	ChangeLimit(ctx context.Context, change LimitChange) error
-	// Gate describes one key of a limit, or returns ErrNotFound when there is no such
-	// limit. A key that no run has had is one that nothing holds and no run waits for.
+	// Gate describes one key of a limit, or returns ErrNotFound if there is no such limit.
+	// A key that no run has ever used is described as one that nothing holds and nothing
+	// waits for.
 	Gate(ctx context.Context, limit, key string) (GateInfo, error)
-	// UseLimit takes places or starts of a limit for code outside of runs, or gives
-	// them back (see LimitRequest).
+	// UseLimit takes places or starts of a limit for code outside runs, or gives them back
+	// (see LimitRequest).
 	UseLimit(ctx context.Context, request LimitRequest) (LimitGrant, error)
-	// CheckLimits looks for what must not be, in one snapshot: at most twenty faults of
-	// each sort, and, of lines, the first ten thousand runs. None is the answer that a
-	// sound store gives whenever it is asked.
+	// CheckLimits looks for violations in one snapshot: it returns at most twenty of each
+	// kind, and checks only the first ten thousand runs of the lines. A sound store never
+	// has any.
 	CheckLimits(ctx context.Context) ([]LimitFault, error)
 }
 
@@ -69,19 +70,19 @@ type LimitInfo struct {
 
 	Edited     bool       // an operator's version is in effect, until the code's changes
 	DeclaredAt *time.Time // by a worker; nil: never
-	InUse      Count      // places that permits hold, over all keys; of a rate: nothing
-	Waiting    Count      // runs that wait for it, of those that wait for several limits in one line only
-	NextAt     *time.Time // when the next run may be admitted that waits; nil: none waits, or not before one ends
-	OldestDue  *time.Time // of the runs that wait, the one that is due first, as far as they were counted; nil: none waits
+	InUse      Count      // places that permits hold, over all keys; a rate has none
+	Waiting    Count      // runs that wait for it; one that waits for several limits is counted in one line only
+	NextAt     *time.Time // when the next waiting run may be admitted; nil: none waits, or not before another one ends
+	OldestDue  *time.Time // when the first of the waiting runs was due, as far as they were counted; nil: none waits
 	Done       LimitTally // by this process
 }
 
-// LimitTally is what admissions of one process have done with runs of a limit since it
-// opened the store, whatever the key.
+// LimitTally counts what the admissions of one process have done with the runs of a limit
+// since the process opened the store, over all keys.
 type LimitTally struct {
 	Admitted int64 // runs that started
-	Refused  int64 // runs that it did not let wait: put off, cancelled or dead
-	Repaired int64 // keys at which a sweep has found something that must not be: more than 0 is a bug
+	Refused  int64 // runs that did not wait because of its action: they were put off, cancelled, or are dead
+	Repaired int64 // keys at which a sweep has repaired a violation: more than 0 is a bug
 }
 
 // LimitCommand is an operator's action on a limit.
@@ -89,7 +90,7 @@ type LimitCommand string
 
 // The commands. A repeat is a no-op.
 const (
-	SetLimit      LimitCommand = "set"     // make or change it: everything that Limit says but the state
+	SetLimit      LimitCommand = "set"     // create or change it: everything in Limit but the state
 	DrainLimit    LimitCommand = "drain"   // admit nothing more
 	ResumeLimit   LimitCommand = "resume"  // let it apply again
 	DisableLimit  LimitCommand = "off"     // admit everything
@@ -101,9 +102,9 @@ const (
 // LimitChange is a command of an operator.
 type LimitChange struct {
 	Command LimitCommand
-	Limit   Limit     // of SetLimit; of others its name counts
-	Key     string    // of ReleasePermit and LiftPenalty
-	Owner   uuid.UUID // of ReleasePermit: as GateInfo says
+	Limit   Limit     // for SetLimit; other commands use its name only
+	Key     string    // for ReleasePermit and LiftPenalty
+	Owner   uuid.UUID // for ReleasePermit: as in GateInfo
 	By      string    // the actor, for the audit
 }
 
@@ -115,8 +116,8 @@ type GateInfo struct {
 	Permits   []PermitInfo // the oldest first, at most 100
 	Waiting   Count
 	Waiters   []Waiter   // in the order in which they are admitted, at most 100
-	NotBefore *time.Time // nothing is admitted before: a penalty; nil: none
-	NextAt    *time.Time // when the next may be admitted; nil: not known, or none waits
+	NotBefore *time.Time // because of a penalty, nothing is admitted before; nil: there is no penalty
+	NextAt    *time.Time // when the next run may be admitted; nil: not known, or none waits
 }
 
 // PermitInfo is the right of one owner to places of one key.
@@ -138,17 +139,17 @@ type Waiter struct {
 	DueAt    time.Time
 }
 
-// LimitUsage says what code outside of runs wants of a limit.
+// LimitUsage says what code outside runs wants from a limit.
 type LimitUsage string
 
-// What it may want. Starts are of rates, places of semaphores.
+// What it may want. Rates give starts, and semaphores give places.
 const (
-	UsageTake     LimitUsage = "take"     // starts, if there are so many now; else nothing, and the instant when
-	UsageCharge   LimitUsage = "charge"   // starts, even if there are not so many: later ones wait the longer
-	UsageAcquire  LimitUsage = "acquire"  // places for a named owner, until they are given back or expire
-	UsageRenew    LimitUsage = "renew"    // the same places for longer
-	UsageGive     LimitUsage = "give"     // the owner's places back
-	UsagePenalize LimitUsage = "penalize" // that nothing of the key is admitted for a time; the later end counts
+	UsageTake     LimitUsage = "take"     // take starts if there are enough now; otherwise take none, and learn when there will be
+	UsageCharge   LimitUsage = "charge"   // take starts even if there are not enough: later ones then wait longer
+	UsageAcquire  LimitUsage = "acquire"  // take places for a named owner, until they are given back or expire
+	UsageRenew    LimitUsage = "renew"    // keep the same places for longer
+	UsageGive     LimitUsage = "give"     // give back the owner's places
+	UsagePenalize LimitUsage = "penalize" // admit nothing of the key for a time; of two penalties the one that ends later counts
 )
 
 // LimitRequest asks for places or starts of one key.
@@ -157,13 +158,13 @@ type LimitRequest struct {
 	Limit  string
 	Key    string
 	Weight int           // zero: 1
-	Owner  string        // of places
-	For    time.Duration // of places and penalties
+	Owner  string        // for places
+	For    time.Duration // for places and penalties
 }
 
-// LimitGrant is the answer.
+// LimitGrant is the answer to a LimitRequest.
 type LimitGrant struct {
 	Granted bool
-	RetryIn time.Duration // when not granted: until it may be; zero: when an owner gives places back
-	Expires time.Duration // of places: until they expire
+	RetryIn time.Duration // if it is not granted: until it may be; zero: not before an owner gives places back
+	Expires time.Duration // for places: until they expire
 }

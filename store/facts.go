@@ -31,8 +31,8 @@ type Facts struct {
 	Gates []GateFacts // of a run that waits: of each of its limits, the cap of its queue among them
 	Held  *HeldRow    // another transaction has the run in hand; only PostgreSQL can tell
 
-	Lease  *LeaseFacts // of a running run; nil: its claim has none
-	Cancel string      // of a running run: why it is to be cancelled; empty: it is not
+	Lease        *LeaseFacts // of a running run; nil: its claim has none
+	CancelReason string      // of a running run: why it is to be cancelled; empty: it is not
 
 	KeyHolder *RunID // the run that holds the key of this one, when it is another
 }

@@ -156,7 +156,7 @@ func (f *Filter) words() map[string]any {
 // search for.
 func (f *Filter) checkWords() error {
 	if f.IDs != nil && len(f.IDs) == 0 {
-		return fmt.Errorf("%w: an empty list of ids: want nil where any run is meant", ErrInvalid)
+		return fmt.Errorf("%w: an empty list of ids: want nil for any run", ErrInvalid)
 	}
 	for _, state := range f.States {
 		if !slices.Contains(States(), state) {

@@ -10,8 +10,8 @@ import (
 	"github.com/durable-worker/durable-worker/internal/storable"
 )
 
-// CheckLimit reports everything that is wrong with a limit as code declares it,
-// wrapped in ErrInvalid. An operator may set a Max of 0, too: CheckLimitChange.
+// CheckLimit reports everything that is wrong with a limit that code declares, wrapped in
+// ErrInvalid. For a limit that an operator sets, whose Max may be 0, use CheckLimitChange.
 func CheckLimit(l Limit) error {
 	faults := l.faults()
 	if l.Max == 0 {
@@ -20,8 +20,8 @@ func CheckLimit(l Limit) error {
 	return l.refused(faults)
 }
 
-// CheckLimitChange reports everything that is wrong with a limit as an operator
-// sets it, wrapped in ErrInvalid.
+// CheckLimitChange reports everything that is wrong with a limit that an operator sets,
+// wrapped in ErrInvalid.
 func CheckLimitChange(l Limit) error { return l.refused(l.faults()) }
 
 func (l *Limit) refused(faults []error) error {
@@ -49,10 +49,10 @@ func (l *Limit) faults() (faults []error) {
 		faults = append(faults, err)
 	}
 	if l.WhenFull == FullRetry && l.RetryAfter == 0 {
-		refuse("retry after how long?")
+		refuse("want a time to retry after")
 	}
 	if l.WhenFull == FullCancelOldest && l.Kind != LimitSemaphore {
-		refuse("%v goes with a semaphore: of a %v no run is executing", l.WhenFull, l.Kind)
+		refuse("%v needs a semaphore: a %v does not know which runs are executing", l.WhenFull, l.Kind)
 	}
 	if IsCap(l.Name) && l.Kind != LimitSemaphore {
 		refuse("a cap of a job or a queue is a semaphore, not a %v", l.Kind)
@@ -95,7 +95,7 @@ func (l *Limit) timeFaults() (faults []error) {
 	case token && (l.Burst < 1 || l.Burst > MaxLimit):
 		refuse("burst %d: want 1 to %d", l.Burst, MaxLimit)
 	case token && l.Max > 0 && float64(l.Period)/float64(l.Max)*float64(l.Burst) > float64(maxFill):
-		refuse("burst %d: to fill it would take more than %v", l.Burst, maxFill)
+		refuse("burst %d: filling it would take more than %v", l.Burst, maxFill)
 	}
 	return faults
 }
@@ -105,9 +105,9 @@ func (l *Limit) shareFaults() (faults []error) {
 	refuse := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	switch {
 	case l.Kind != LimitDynamicWindow && (l.Least != 0 || l.Most != 0):
-		refuse("a %v has no share of each key", l.Kind)
+		refuse("a %v has no shares per key", l.Kind)
 	case l.Kind == LimitDynamicWindow && (l.Least < 1 || l.Most < l.Least || l.Most > MaxLimit):
-		refuse("%d to %d for each key: want at least 1, and the least first", l.Least, l.Most)
+		refuse("%d to %d for each key: want at least 1, and the smaller number first", l.Least, l.Most)
 	case l.Kind == LimitDynamicWindow && l.Max > 0 && l.Most > l.Max:
 		refuse("most %d for each key: want at most the max, %d", l.Most, l.Max)
 	}
@@ -124,7 +124,7 @@ func CheckLimitName(name string) error {
 	case len(name) > longest:
 		return fmt.Errorf("limit name %q: want at most %d bytes", storable.Clip(name, 150), longest)
 	case !IsCap(name) && IsCap(strings.ToLower(name)):
-		return fmt.Errorf("limit name %q: names that begin with %q and %q are those of caps", name, jobCap, queueCap)
+		return fmt.Errorf("limit name %q: names that begin with %q or %q are reserved for caps", name, jobCap, queueCap)
 	case IsCap(name):
 		_, of, _ := strings.Cut(name, ":")
 		return CheckName("limit", of)
@@ -141,8 +141,8 @@ func CheckLimitKey(key string) error {
 	return nil
 }
 
-// CheckLimitUses reports what is wrong with the limits of one run, apart from what
-// the limits themselves are: see Limit.CheckUse.
+// CheckLimitUses reports what is wrong with how one run uses its limits, as far as that
+// does not depend on the limits themselves: for the rest see Limit.CheckUse.
 func CheckLimitUses(uses []LimitUse) error {
 	var faults []error
 	if len(uses) > MaxRunLimits {
@@ -154,7 +154,7 @@ func CheckLimitUses(uses []LimitUse) error {
 		}
 		for j := range uses[:i] {
 			if LimitName(uses[i].Limit) == LimitName(uses[j].Limit) && LimitKey(uses[i].Key) == LimitKey(uses[j].Key) {
-				faults = append(faults, fmt.Errorf("limit %q with key %q is there twice", storable.Clip(uses[i].Limit, 150), storable.Clip(uses[i].Key, 300)))
+				faults = append(faults, fmt.Errorf("limit %q with key %q is given twice", storable.Clip(uses[i].Limit, 150), storable.Clip(uses[i].Key, 300)))
 			}
 		}
 	}
@@ -207,7 +207,7 @@ func (u *LimitUse) checkOwner() error {
 	}
 }
 
-// CheckUse reports why a run cannot be limited by l in this way.
+// CheckUse reports why a run cannot use the limit in this way.
 func (l *Limit) CheckUse(u *LimitUse) error {
 	refuse := func(format string, args ...any) error {
 		return fmt.Errorf("limit %q: %w", l.Name, fmt.Errorf(format, args...))
@@ -218,15 +218,15 @@ func (l *Limit) CheckUse(u *LimitUse) error {
 	}
 	switch {
 	case most > 0 && u.Places() > most: // with a max of 0 nothing starts until it is raised
-		return refuse("weight %d: want at most %d, what it has free at most", u.Places(), most)
+		return refuse("weight %d: want at most %d, its capacity", u.Places(), most)
 	case l.Kind == LimitDynamicWindow && u.Key == "":
-		return refuse("a dynamic window shares between keys: want a key")
+		return refuse("a dynamic window divides its starts among keys: want a key")
 	case l.Rate() && (u.Lasting() != UntilSettled || u.Mode != LimitAcquireAndRelease):
 		return refuse("a %v has no permits: want no until and no owner", l.Kind)
 	case u.WhenFull == FullCancelOldest && l.Kind != LimitSemaphore:
-		return refuse("%v goes with a semaphore: of a %v no run is executing", u.WhenFull, l.Kind)
+		return refuse("%v needs a semaphore: a %v does not know which runs are executing", u.WhenFull, l.Kind)
 	case u.WhenFull == FullRetry && u.RetryAfter == 0 && l.RetryAfter == 0:
-		return refuse("retry after how long?")
+		return refuse("want a time to retry after")
 	default:
 		return nil
 	}

@@ -1,6 +1,6 @@
 package store
 
-// LimitTexts writes the limits of a run as a Record has them; none are nil.
+// LimitTexts writes the limits of a run as a Record has them. Without limits it returns nil.
 func LimitTexts(uses []LimitUse) (texts []string) {
 	for i := range uses {
 		texts = append(texts, uses[i].String())
@@ -20,22 +20,22 @@ func ParseLimitTexts(texts []string) (uses []LimitUse, err error) {
 	return uses, nil
 }
 
-// LimitFaultKind is a word for what is not as it has to be.
+// LimitFaultKind is a kind of violation that CheckLimits finds.
 type LimitFaultKind string
 
-// The faults that CheckLimits finds.
+// The kinds of violation.
 const (
-	LimitExceeded  LimitFaultKind = "exceeded"  // more is held of a key than there is, by permits younger than the last change
-	PermitOrphaned LimitFaultKind = "orphaned"  // a permit without its claim, or whose run has ended
-	RunMisplaced   LimitFaultKind = "misplaced" // a run is in a line that is not its own
-	KeyStuck       LimitFaultKind = "stuck"     // there is room, a run is due, and nothing says so to the workers
+	LimitExceeded  LimitFaultKind = "exceeded"  // the permits of a key hold more than there is, although they are younger than the last change
+	PermitOrphaned LimitFaultKind = "orphaned"  // the claim of a permit is gone, or its run has ended
+	RunMisplaced   LimitFaultKind = "misplaced" // a run is in a line that it does not belong in
+	KeyStuck       LimitFaultKind = "stuck"     // a run is due and there is room for it, but nothing notifies the workers
 )
 
-// LimitFault is one thing that is not as it has to be.
+// LimitFault is one violation that CheckLimits has found.
 type LimitFault struct {
 	Fault LimitFaultKind
 	Limit string // empty: the line of runs that have all their permits
 	Key   string // as a run spells it; empty: not known, or none
-	Run   RunID  // one that it concerns; zero: none
+	Run   RunID  // a run that it concerns; zero: none
 	Text  string // for people
 }

@@ -37,7 +37,7 @@ func TestLimitIsCheckedAsAWhole(t *testing.T) {
 		{1, func(l *store.Limit) { l.Name = "" }, "limit name"},
 		{1, func(l *store.Limit) { l.Name = strings.Repeat("a", 101) }, "want at most 100 bytes"},
 		{1, func(l *store.Limit) { l.Name = "a=b" }, "letters, digits"},
-		{1, func(l *store.Limit) { l.Name = "Job:sync" }, "are those of caps"},
+		{1, func(l *store.Limit) { l.Name = "Job:sync" }, "are reserved for caps"},
 		{2, func(l *store.Limit) { l.Name = store.JobCap("sync") }, "a cap of a job or a queue is a semaphore"},
 		{1, func(l *store.Limit) { l.Kind = 9 }, "limit kind(9) is unknown"},
 		{1, func(l *store.Limit) { l.Max = 0 }, "max 0: want 1 to 1000000"},
@@ -53,16 +53,16 @@ func TestLimitIsCheckedAsAWhole(t *testing.T) {
 		{3, func(l *store.Limit) { l.Period = 59 * time.Second }, "60 buckets in 59s: each has to be 1s or longer"},
 		{1, func(l *store.Limit) { l.Burst = 3 }, "a semaphore has no burst"},
 		{4, func(l *store.Limit) { l.Burst = 0 }, "burst 0: want 1 to 1000000"},
-		{4, func(l *store.Limit) { l.Max, l.Period, l.Burst = 1, 365*24*time.Hour, 1_000_000 }, "to fill it would take more than"},
-		{1, func(l *store.Limit) { l.Most = 3 }, "a semaphore has no share of each key"},
+		{4, func(l *store.Limit) { l.Max, l.Period, l.Burst = 1, 365*24*time.Hour, 1_000_000 }, "filling it would take more than"},
+		{1, func(l *store.Limit) { l.Most = 3 }, "a semaphore has no shares per key"},
 		{5, func(l *store.Limit) { l.Least = 0 }, "0 to 20 for each key"},
 		{5, func(l *store.Limit) { l.Least = 21 }, "21 to 20 for each key"},
 		{5, func(l *store.Limit) { l.Most = 21 }, "most 21 for each key: want at most the max, 20"},
 		{1, func(l *store.Limit) { l.WhenFull = 9 }, "limit action(9) is unknown"},
-		{1, func(l *store.Limit) { l.WhenFull = store.FullRetry }, "retry after how long?"},
+		{1, func(l *store.Limit) { l.WhenFull = store.FullRetry }, "want a time to retry after"},
 		{1, func(l *store.Limit) { l.WhenFull, l.RetryAfter = store.FullRetry, time.Millisecond }, "retry after 1ms: want 1s"},
 		{1, func(l *store.Limit) { l.WhenFull, l.RetryAfter = store.FullDrop, time.Minute }, "retry after 1m0s does not go with drop"},
-		{2, func(l *store.Limit) { l.WhenFull = store.FullCancelOldest }, "cancel-oldest goes with a semaphore"},
+		{2, func(l *store.Limit) { l.WhenFull = store.FullCancelOldest }, "cancel-oldest needs a semaphore"},
 		{1, func(l *store.Limit) { l.State = 7 }, "limit state(7) is unknown"},
 	} {
 		l := limitOf(row.kind)
@@ -101,7 +101,7 @@ func TestUsesOfARunAreChecked(t *testing.T) {
 	require.NoError(t, store.CheckLimitUses([]store.LimitUse{owned}))
 	for fault, uses := range map[string][]store.LimitUse{
 		"9 limits: want at most 8":                   make([]store.LimitUse, 9),
-		`limit "TENANT" with key "ACME" is there tw`: {good, {Limit: "TENANT", Key: "ACME"}},
+		`limit "TENANT" with key "ACME" is given tw`: {good, {Limit: "TENANT", Key: "ACME"}},
 		"want at most 255 bytes":                     {{Limit: "a", Key: strings.Repeat("k", 256)}},
 		"without control characters":                 {{Limit: "a", Key: "\x00"}},
 		"weight -1: want 1 to 1000000":               {{Limit: "a", Weight: -1}},
@@ -133,8 +133,8 @@ func TestUseHasToFitItsLimit(t *testing.T) {
 		{5, store.LimitUse{}, "want a key"},
 		{2, store.LimitUse{Until: store.UntilFinished}, "has no permits"},
 		{3, store.LimitUse{Mode: store.LimitRelease, Owner: "a"}, "has no permits"},
-		{4, store.LimitUse{WhenFull: store.FullCancelOldest}, "goes with a semaphore"},
-		{1, store.LimitUse{WhenFull: store.FullRetry}, "retry after how long?"},
+		{4, store.LimitUse{WhenFull: store.FullCancelOldest}, "needs a semaphore"},
+		{1, store.LimitUse{WhenFull: store.FullRetry}, "want a time to retry after"},
 	} {
 		l := limitOf(row.kind)
 		if err := l.CheckUse(&row.use); row.fault == "" {
@@ -163,7 +163,7 @@ func TestUseIsReadAsItIsWritten(t *testing.T) {
 		require.Equal(t, use, read)
 	}
 	for text, fault := range map[string]string{
-		"a*x": `the weight "x" is not a number from 1`, "a*0": "the weight", "a!sometimes": `"sometimes" is not a term of a limit`,
+		"a*x": `weight "x": want a whole number of 1 or more`, "a*0": "weight", "a!sometimes": `"sometimes" is not a term of a limit`,
 		"a!retry:x": "invalid duration", "a!acquire:b": "invalid duration", "a!release:%": "invalid URL escape",
 	} {
 		_, err := store.ParseLimitUse(text)

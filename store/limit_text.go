@@ -143,8 +143,8 @@ func (u *LimitUse) terms() (terms []string) {
 	return terms
 }
 
-// ParseLimitUse reads what LimitUse.String has written. What it says is checked
-// by CheckLimitUses.
+// ParseLimitUse reads what LimitUse.String has written. It checks the form only:
+// CheckLimitUses checks what it says.
 func ParseLimitUse(text string) (LimitUse, error) {
 	head, key, _ := strings.Cut(text, "=")
 	parts := strings.Split(head, "!")
@@ -153,7 +153,7 @@ func ParseLimitUse(text string) (LimitUse, error) {
 	if weighted {
 		k, err := strconv.Atoi(weight)
 		if err != nil || k < 1 {
-			return LimitUse{}, fmt.Errorf("limit %q: the weight %q is not a number from 1", text, weight)
+			return LimitUse{}, fmt.Errorf("limit %q: weight %q: want a whole number of 1 or more", text, weight)
 		}
 		use.Weight = k
 	}

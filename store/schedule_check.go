@@ -89,7 +89,7 @@ func (s *Schedule) checkInstants() (faults []error) {
 		}
 	}
 	if !s.Rule.Anchor.IsZero() && s.Rule.Every == 0 {
-		faults = append(faults, errors.New("From is the anchor of an interval: want StartAt to begin later"))
+		faults = append(faults, errors.New("From only anchors an interval: use StartAt to begin later"))
 	}
 	return faults
 }

@@ -180,7 +180,7 @@ WITH locked_runs AS MATERIALIZED (
     WHERE id = ANY (@ids::uuid[])
       AND state = 1
     FOR NO KEY UPDATE SKIP LOCKED
-), asked AS (
+), requested AS (
     UPDATE durable.runs
     SET cancel = @reason::text
     WHERE id = ANY (ARRAY(
@@ -198,8 +198,8 @@ WITH locked_runs AS MATERIALIZED (
     ON CONFLICT DO NOTHING
 ), audited AS (
     INSERT INTO durable.audit (actor, kind, subject, action, detail)
-    SELECT @actor::text, 'run', asked.id::text, 'cancel', nullif(@detail::text, '')::json
-    FROM asked
+    SELECT @actor::text, 'run', requested.id::text, 'cancel', nullif(@detail::text, '')::json
+    FROM requested
     WHERE @singly::boolean
 )
 SELECT locked_runs.id, locked_runs.fresh::boolean AS fresh

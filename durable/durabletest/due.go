@@ -241,7 +241,7 @@ func (k *Kit) unfinished(schedule string) (n int) {
 	k.t.Helper()
 	past, err := k.Store.ScheduleHistory(context.Background(), schedule, store.MaxUnfinishedRuns)
 	if err != nil {
-		k.t.Fatalf("past of schedule %s: %v", schedule, err)
+		k.t.Fatalf("history of schedule %s: %v", schedule, err)
 	}
 	for i := range past {
 		if state := past[i].State; state != nil && !state.Terminal() {

@@ -36,7 +36,7 @@ func ParsePrograms(text string) (Programs, error) {
 		part = strings.TrimSpace(part)
 		one, err := parseProgram(part)
 		if err == nil && slices.ContainsFunc(p.list, func(other Program) bool { return other.Name == one.Name }) {
-			err = errors.New("the name is there twice")
+			err = errors.New("the name is given twice")
 		}
 		if err != nil {
 			return Programs{}, fmt.Errorf("%q: %w", part, err)

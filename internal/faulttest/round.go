@@ -104,7 +104,7 @@ func (r *round) during() {
 	failing := time.Now()
 	_, err := r.subject.Sound.Operate(r.ctx, store.RunCommand{Action: store.CancelRuns, Runs: []store.RunID{r.runs[Cancel]}, By: "test"})
 	r.must(err)
-	_ = r.subject.Sound.Publish(r.ctx, store.Signal{Kind: store.CancelAsked})
+	_ = r.subject.Sound.Publish(r.ctx, store.Signal{Kind: store.CancelsRequested})
 	for need, job := range map[Need]job{Failure: jobs.fail, Death: jobs.die, Report: jobs.report, Child: jobs.parent, Complete: jobs.complete} {
 		r.runs[need] = r.enqueue(job)
 	}

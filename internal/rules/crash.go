@@ -18,11 +18,11 @@ func Crashes(before int) int { return min(before+1, store.MostCrashes) }
 
 // Crashed is a running run whose lease has expired.
 type Crashed struct {
-	Policy  store.CrashPolicy
-	Crashes int     // this one included
-	Most    int     // store.ReclaimRequest.MaxCrashes
-	Alone   bool    // it was claimed alone
-	Cancel  *string // why it was asked to be cancelled; nil: it was not
+	Policy       store.CrashPolicy
+	Crashes      int     // this one included
+	Most         int     // store.ReclaimRequest.MaxCrashes
+	Alone        bool    // it was claimed alone
+	CancelReason *string // why it was asked to be cancelled; nil: it was not
 }
 
 // Crash is what a crash makes of a run: Pending again, or an end and its reason.
@@ -34,7 +34,7 @@ func Crash(c Crashed) (state store.State, reason string) {
 	case c.Alone && c.Crashes >= c.Most:
 		return store.Dead, fill(CrashedAlone, strconv.Itoa(c.Crashes))
 	default:
-		return Released(c.Cancel)
+		return Released(c.CancelReason)
 	}
 }
 
@@ -45,9 +45,9 @@ func CrashError(worker string, crashes int) string {
 
 // Released is what happens to a run that could be Pending again: it is, unless it
 // was asked to be cancelled.
-func Released(cancel *string) (state store.State, reason string) {
-	if cancel != nil {
-		return store.Cancelled, *cancel
+func Released(cancelReason *string) (state store.State, reason string) {
+	if cancelReason != nil {
+		return store.Cancelled, *cancelReason
 	}
 	return store.Pending, ""
 }

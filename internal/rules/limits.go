@@ -24,7 +24,7 @@ func Oldest(limit string) string { return fill(OldestOf, limit) }
 // UnknownLimit refuses a limit that is not in the store.
 func UnknownLimit(name string) error {
 	return fmt.Errorf("%w: %q: no worker has declared it, and no operator has set it; start a worker that registers a job with it "+
-		"before the programs that enqueue, or make it with \"limits set\"", store.ErrUnknownLimit, name)
+		"before the programs that enqueue, or create it with \"limits set\"", store.ErrUnknownLimit, name)
 }
 
 // KnownLimit reports whether runs may be enqueued with a limit: also with one that
@@ -49,7 +49,7 @@ func DeclareLimit(declared store.Limit, known *store.Limit) (*store.Limit, error
 
 // KindStays refuses another kind for a limit.
 func KindStays(known *store.Limit) error {
-	return fmt.Errorf("%w: limit %q is a %v, and keeps its kind: give the other one another name", store.ErrConflict, known.Name, known.Kind)
+	return fmt.Errorf("%w: limit %q is a %v, and a limit keeps its kind: give the new one another name", store.ErrConflict, known.Name, known.Kind)
 }
 
 // ChangedLimit is what a command makes of a limit that is stored. It reports
@@ -107,7 +107,7 @@ func CheckLimitCommand(change *store.LimitChange) error {
 	case store.LiftPenalty:
 		faults = append(faults, store.CheckLimitKey(change.Key))
 	default:
-		refuse(true, "limits cannot be asked to %q", change.Command)
+		refuse(true, "%q is not a change of a limit", change.Command)
 	}
 	return invalid(errors.Join(faults...))
 }
@@ -134,7 +134,7 @@ func CheckLimitRequest(request *store.LimitRequest) error {
 		refuse(request.Owner != "" || request.Weight != 0, "an owner and a weight do not go with a penalty")
 		refuse(request.For < time.Millisecond || request.For > store.MaxDelay, "a penalty of %v: want 1ms to %v", request.For, store.MaxDelay)
 	default:
-		refuse(true, "limits cannot be used to %q", request.Usage)
+		refuse(true, "%q is not a use of a limit", request.Usage)
 	}
 	return invalid(errors.Join(faults...))
 }

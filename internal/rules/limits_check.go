@@ -24,7 +24,7 @@ func LimitFault(fault store.LimitFaultKind, limit, key string, run store.RunID, 
 	case store.RunMisplaced:
 		f.Text = "a run has a place in a line that is not its own"
 	default:
-		f.Text = "a run is due, there is room, and no worker is to look"
+		f.Text = "a run is due, there is room, and no worker was notified"
 	}
 	return f
 }

@@ -4,8 +4,8 @@ import "github.com/durable-worker/durable-worker/store"
 
 // Operable is a run as an operator's action finds it.
 type Operable struct {
-	State  store.State
-	Cancel *string // why it was asked to be cancelled before; nil: it was not, or the store does not know yet
+	State        store.State
+	CancelReason *string // why it was asked to be cancelled before; nil: it was not, or the store does not know yet
 
 	Acknowledged bool // it is dead, and was acknowledged
 }
@@ -59,7 +59,7 @@ func permitCancel(run Operable) Effect {
 	case store.Pending:
 		return Effect{Result: store.RunChanged, State: store.Cancelled, Writes: true}
 	case store.Running:
-		return Effect{Result: store.CancelRequested, State: run.State, Writes: run.Cancel == nil}
+		return Effect{Result: store.CancelRequested, State: run.State, Writes: run.CancelReason == nil}
 	default:
 		return Effect{Result: store.RunUnchanged, State: run.State}
 	}

@@ -63,11 +63,11 @@ func EndedAt(outcome *store.Outcome, startedAt, now time.Time) time.Time {
 
 // Settle is what an outcome makes of a run, and the reason when it ends without
 // success. Where the run would be Pending again, it is cancelled if that was asked:
-// cancel is why, or nil.
-func Settle(outcome *store.Outcome, cancel *string) (state store.State, reason string) {
+// cancelReason is why, or nil.
+func Settle(outcome *store.Outcome, cancelReason *string) (state store.State, reason string) {
 	switch state = outcome.Kind.State(); state {
 	case store.Pending:
-		return Released(cancel)
+		return Released(cancelReason)
 	case store.Succeeded:
 		return state, ""
 	default:

@@ -4,11 +4,10 @@ import "github.com/durable-worker/durable-worker/store"
 
 // Strand is what happens to a running run whose claim has no lease any more. No
 // crash is counted, so a run that the sweep hands back ends only by its policy or
-// because cancel, the reason of a request to cancel it, is not nil. As after a
-// crash, the policy is the stronger of the two.
-func Strand(policy store.CrashPolicy, cancel *string) (state store.State, reason string) {
+// because cancelReason is not nil. As after a crash, the policy is the stronger of the two.
+func Strand(policy store.CrashPolicy, cancelReason *string) (state store.State, reason string) {
 	if policy == store.CrashDead {
 		return store.Dead, StrandedDead
 	}
-	return Released(cancel)
+	return Released(cancelReason)
 }

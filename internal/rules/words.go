@@ -42,17 +42,17 @@ func RanNow(id store.RunID) string { return "run " + id.String() }
 
 // UnknownScheduleAction refuses an action that schedules do not know.
 func UnknownScheduleAction(action store.ScheduleAction) error {
-	return fmt.Errorf("%w: schedules cannot be asked to %q", store.ErrInvalid, action)
+	return fmt.Errorf("%w: %q is not an action on a schedule", store.ErrInvalid, action)
 }
 
 // NotOfSchedule refuses the id of a run that is not of the schedule for which it
 // was given.
 func NotOfSchedule(id store.RunID) error {
-	return fmt.Errorf("run %s is none of it: %w", id, store.ErrConflict)
+	return fmt.Errorf("run %s is not one of its runs: %w", id, store.ErrConflict)
 }
 
 // NoRoom refuses a run of a schedule that may have no other unfinished run.
-func NoRoom() error { return fmt.Errorf("a run of it has not ended: %w", store.ErrConflict) }
+func NoRoom() error { return fmt.Errorf("one of its runs has not ended: %w", store.ErrConflict) }
 
 // Full is the reason of a run that a limit did not let wait.
 func Full(limit string, most int) string { return fill(LimitFull, limit, strconv.Itoa(most)) }

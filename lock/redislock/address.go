@@ -41,7 +41,7 @@ func read(text string) (address, error) {
 	// A raw # ? or / in a password ends it, and what is left of the password is
 	// taken for a host.
 	if after := u.EscapedPath() + "?" + u.RawQuery; strings.Contains(text, "#") || strings.Contains(after, "@") {
-		return address{}, fmt.Errorf("%w: the URL of Redis cannot be read in one way only: write @ # ? and / in its user and password as %%40 %%23 %%3F and %%2F", lock.ErrInvalid)
+		return address{}, fmt.Errorf("%w: the URL of Redis is ambiguous: write @ # ? and / in its user and password as %%40 %%23 %%3F and %%2F", lock.ErrInvalid)
 	}
 	a := address{scheme: u.Scheme}
 	if u.Query().Has("addr") {

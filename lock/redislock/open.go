@@ -30,7 +30,7 @@ type Config struct {
 }
 
 // ErrEviction says that the server may drop keys, and with them locks.
-var ErrEviction = errors.New("redislease: the server may evict locks")
+var ErrEviction = errors.New("redislock: the server may evict locks")
 
 // Locks are the named locks of one server, or of one cluster. Make them with
 // Open; all methods may be called from many goroutines.
@@ -64,7 +64,7 @@ func Open(ctx context.Context, url string, config Config) (*Locks, error) {
 		return nil, fmt.Errorf("open redis: %w", err)
 	}
 	if config.TLS != nil && !server.tls() {
-		return nil, fmt.Errorf("open redis: %w: Config.TLS is set, and the URL is one without TLS: want rediss://", lock.ErrInvalid)
+		return nil, fmt.Errorf("open redis: %w: Config.TLS is set, but the URL does not use TLS: want rediss://", lock.ErrInvalid)
 	}
 	if config.Timeout <= 0 {
 		config.Timeout = time.Second
@@ -85,7 +85,7 @@ func OpenClient(ctx context.Context, client redis.UniversalClient, config Config
 		config.Prefix = "durable:lock:"
 	}
 	if strings.ContainsAny(config.Prefix, "{}") {
-		return nil, fmt.Errorf("open redis: %w: prefix %q: braces belong to the names", lock.ErrInvalid, config.Prefix)
+		return nil, fmt.Errorf("open redis: %w: prefix %q: want no braces, which belong to the names", lock.ErrInvalid, config.Prefix)
 	}
 	if err := eachMaster(ctx, client, checkEviction); err != nil {
 		return nil, fmt.Errorf("open redis: %w", err)

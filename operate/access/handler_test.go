@@ -82,7 +82,7 @@ func TestAHandlerNeedsAnAuthThatKeepsPeopleOut(t *testing.T) {
 		"no token":                access.Tokens("", ""),
 		"fewer than 16":           access.Tokens("short", ""),
 		"the viewer's token has":  access.Tokens(operatorToken, "short"),
-		"viewer's as well":        access.Tokens(operatorToken, operatorToken),
+		"have the same token":     access.Tokens(operatorToken, operatorToken),
 		"the names of the header": access.Proxy(access.ProxyConfig{Secret: proxySecret}),
 		"the proxy's secret has":  access.Proxy(access.ProxyConfig{User: "X-User", SecretHeader: "X-Secret", Secret: "short"}),
 	} {

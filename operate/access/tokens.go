@@ -12,7 +12,7 @@ import (
 const minSecret = 16
 
 func errShort(what string) error {
-	return fmt.Errorf("%s has fewer than %d characters: make one with `openssl rand -hex 16`", what, minSecret)
+	return fmt.Errorf("%s has fewer than %d characters: generate one with `openssl rand -hex 16`", what, minSecret)
 }
 
 // tokens lets in who knows one of two tokens.
@@ -38,7 +38,7 @@ func (t *tokens) check() error {
 	case t.viewer != "" && len(t.viewer) < minSecret:
 		return errShort("the viewer's token")
 	case t.operator == t.viewer:
-		return errors.New("the operator's token is the viewer's as well")
+		return errors.New("the operator and the viewer have the same token")
 	}
 	return nil
 }

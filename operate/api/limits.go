@@ -95,7 +95,7 @@ func changeLimit(c *call) (answer, error) {
 		limit = store.Limit{Name: l.Name, Kind: l.Kind, Max: l.Max, Period: time.Duration(l.Period), Burst: l.Burst, Buckets: l.Buckets,
 			Least: l.Least, Most: l.Most, WhenFull: l.WhenFull, RetryAfter: time.Duration(l.RetryAfter)}
 	case given.Kind == nil:
-		return answer{}, fmt.Errorf("limit %q: %w; with a kind it would be made", name, store.ErrNotFound)
+		return answer{}, fmt.Errorf("limit %q: %w; give a kind to create it", name, store.ErrNotFound)
 	}
 	given.onto(&limit)
 	changed, err := c.op.SetLimit(c.r.Context(), limit)

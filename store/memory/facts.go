@@ -42,7 +42,7 @@ func (s *Store) Facts(ctx context.Context, id store.RunID) (store.Facts, error) 
 	case r.state == store.Pending && len(r.uses) == 0 && !r.dueAt.After(now):
 		facts.Lanes, facts.More = s.lanesBefore(r, now)
 	case r.state == store.Running:
-		facts.Lease, facts.Cancel = s.leaseOf(r), r.cancel
+		facts.Lease, facts.CancelReason = s.leaseOf(r), r.cancel
 	case r.state != store.Succeeded && r.key != "":
 		if holder := s.keys[keyName{record.Job, r.key}]; holder != nil && holder.run != id && !rules.RegainsKey(s.holder(holder, now)) {
 			facts.KeyHolder = &holder.run

@@ -32,7 +32,7 @@ func (s *Store) ListenFor(ctx context.Context, _ store.Serves, hear func(store.S
 // Publish passes a signal on to all that listen.
 func (s *Store) Publish(ctx context.Context, signal store.Signal) error {
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("announce: %w", err)
+		return fmt.Errorf("publish: %w", err)
 	}
 	s.signals.Give(signal)
 	return nil

@@ -43,7 +43,7 @@ func (s *Store) operate(command *store.RunCommand, id store.RunID, now time.Time
 	if !found {
 		return store.ChangedRun{ID: id, Result: store.RunNotFound}
 	}
-	effect := rules.Permit(command.Action, rules.Operable{State: r.state, Cancel: rules.TextOrNil(r.cancel), Acknowledged: !r.acknowledgedAt.IsZero()})
+	effect := rules.Permit(command.Action, rules.Operable{State: r.state, CancelReason: rules.TextOrNil(r.cancel), Acknowledged: !r.acknowledgedAt.IsZero()})
 	changed := store.ChangedRun{ID: id, Result: effect.Result, State: effect.State}
 	if !effect.Writes {
 		return changed
@@ -161,7 +161,7 @@ func (s *Store) Reveal(ctx context.Context, run store.RunID, reason, by string) 
 // CancelRequests returns the running runs of the claims that are to be cancelled.
 func (s *Store) CancelRequests(ctx context.Context, claims []lease.ClaimID) ([]store.CancelRequest, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("cancels: %w", err)
+		return nil, fmt.Errorf("cancel requests: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

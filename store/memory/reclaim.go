@@ -93,7 +93,7 @@ func (s *Store) crash(r *run, l *held, maxCrashes int, now time.Time) {
 	r.attempt--
 	r.claim = lease.ClaimID{}
 	state, reason := rules.Crash(rules.Crashed{
-		Policy: r.onCrash, Crashes: r.crashCount, Most: maxCrashes, Alone: l.alone, Cancel: rules.TextOrNil(r.cancel)})
+		Policy: r.onCrash, Crashes: r.crashCount, Most: maxCrashes, Alone: l.alone, CancelReason: rules.TextOrNil(r.cancel)})
 	s.become(r, state, reason, now)
 }
 

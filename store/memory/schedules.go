@@ -73,7 +73,7 @@ func (one *schedule) waits() (waits []store.WaitingSchedule) {
 // ReevaluateNow has schedules that wait evaluated now.
 func (s *Store) ReevaluateNow(ctx context.Context, names ...string) error {
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("hasten: %w", err)
+		return fmt.Errorf("reevaluate schedules: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -37,7 +37,7 @@ func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]store.Sch
 // ScheduleHistory says what happened to a schedule's occurrences, newest first.
 func (s *Store) ScheduleHistory(ctx context.Context, name string, limit int) ([]store.HistoryEntry, error) {
 	if err := firstOf(ctx.Err(), store.CheckScheduleHistory(name, limit)); err != nil {
-		return nil, fmt.Errorf("past of schedule: %w", err)
+		return nil, fmt.Errorf("schedule history: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

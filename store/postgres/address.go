@@ -69,7 +69,7 @@ func checkUserinfo(text string) error {
 	return nil
 }
 
-var errUserinfo = fmt.Errorf("%w: the database URL cannot be read in one way only: write @ # ? and / in its user, password and options as %%40 %%23 %%3F and %%2F",
+var errUserinfo = fmt.Errorf("%w: the database URL is ambiguous: write @ # ? and / in its user, password and options as %%40 %%23 %%3F and %%2F",
 	store.ErrInvalid)
 
 // address writes what the driver has read, without what is secret.

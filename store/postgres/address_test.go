@@ -78,7 +78,7 @@ func FuzzPassword(f *testing.F) {
 			shown, err := postgres.Describe(dsn)
 			require.Empty(t, shows(shown, password, public), "%q is shown as %q", dsn, shown)
 			if err != nil {
-				require.Empty(t, shows(err.Error(), password, "durable: invalid: the database URL, or a service that it names, cannot be read in one way only: "+
+				require.Empty(t, shows(err.Error(), password, "durable: invalid: the database URL, or a service that it names, is ambiguous: "+
 					"write @ # ? and / in its user, password and options as %40 %23 %3F and %2F want postgres://user:password@host:port/database?option=value, special characters in its parts written as %XX"+
 					"cannot be read: want"))
 			}

@@ -25,7 +25,11 @@ func (s *Store) Declare(ctx context.Context, declaration store.Declaration) erro
 	if err := d.limits(ctx, declaration.Limits); err != nil {
 		return s.fail("declare", err)
 	}
-	if err := d.all(ctx, &declaration); err != nil {
+	err := d.some(ctx, declaration.Jobs, declaration.Schedules, &declaration)
+	if refusesRows(err) {
+		err = d.inParts(ctx, &declaration, err)
+	}
+	if err != nil {
 		return s.fail("declare", err)
 	}
 	if len(declaration.Schedules) > 0 {
@@ -45,51 +49,45 @@ type declaring struct {
 	partly store.SetAsideError
 }
 
-// all declares everything in one transaction, and when the database refuses that,
-// jobs and schedules in halves.
-func (d *declaring) all(ctx context.Context, declaration *store.Declaration) error {
-	tidy := func(b *batch) {
-		if declaration.DisableOrphans > 0 {
-			b.add(queries.DisableOrphans, rules.Orphan, rules.KindSchedule, rules.OrphanPaused, micro(declaration.DisableOrphans))
-		}
-		if len(declaration.Schedules) > 0 {
-			b.add(queries.PruneSkips, int64(rules.SkipsKept))
-		}
-	}
-	err := d.lanesOf(ctx, declaration.Schedules)
-	if err == nil {
-		err = d.some(ctx, func(b *batch) {
-			addJobs(b, declaration.Jobs)
-			addSchedules(b, d.worker, declaration.Schedules)
-			tidy(b)
-		})
-	}
-	if !refusesRows(err) {
+// some declares jobs and schedules in one transaction, which also tidies up after the
+// declaration of them all; nil: it does not. Their lanes are made before, on their own, so
+// that their runs find them.
+func (d *declaring) some(ctx context.Context, jobs []store.JobInfo, schedules []store.Schedule, all *store.Declaration) error {
+	if err := d.lanesOf(ctx, schedules); err != nil {
 		return err
 	}
-	d.config.Logger.Warn("the database refuses a part of the declaration; declaring the rest", "event", "declare.refused", "error", err)
-	if err := d.jobs(ctx, declaration.Jobs); err != nil {
-		return err
-	}
-	if err := d.schedules(ctx, declaration.Schedules); err != nil {
-		return err
-	}
-	return d.goOn(d.some(ctx, tidy), "schedules", "orphans and skips")
-}
-
-// some sends statements in a transaction of their own.
-func (d *declaring) some(ctx context.Context, add func(*batch)) error {
 	return d.repeat(ctx, func() error {
 		b := &batch{names: d.names}
-		if add(b); b.Len() == 0 {
+		addJobs(b, jobs)
+		addSchedules(b, d.worker, schedules)
+		if all != nil && all.DisableOrphans > 0 {
+			b.add(queries.DisableOrphans, rules.Orphan, rules.KindSchedule, rules.OrphanPaused, micro(all.DisableOrphans))
+		}
+		if all != nil && len(all.Schedules) > 0 {
+			b.add(queries.PruneSkips, int64(rules.SkipsKept))
+		}
+		if b.Len() == 0 {
 			return nil
 		}
 		return d.send(ctx, d.engine, b)
 	})
 }
 
+// inParts declares a declaration that the database has refused: jobs and schedules in
+// halves, so that one that is refused stops no other.
+func (d *declaring) inParts(ctx context.Context, declaration *store.Declaration, refused error) error {
+	d.config.Logger.Warn("the database refuses a part of the declaration; declaring the rest", "event", "declare.refused", "error", refused)
+	if err := d.jobs(ctx, declaration.Jobs); err != nil {
+		return err
+	}
+	if err := d.schedules(ctx, declaration.Schedules); err != nil {
+		return err
+	}
+	return d.goOn(d.some(ctx, nil, nil, declaration), "schedules", "orphans and skips")
+}
+
 func (d *declaring) jobs(ctx context.Context, jobs []store.JobInfo) error {
-	err := d.some(ctx, func(b *batch) { addJobs(b, jobs) })
+	err := d.some(ctx, jobs, nil, nil)
 	if half := len(jobs) / 2; refusesRows(err) && half > 0 {
 		if err := d.jobs(ctx, jobs[:half]); err != nil {
 			return err
@@ -103,10 +101,7 @@ func (d *declaring) jobs(ctx context.Context, jobs []store.JobInfo) error {
 }
 
 func (d *declaring) schedules(ctx context.Context, schedules []store.Schedule) error {
-	err := d.lanesOf(ctx, schedules)
-	if err == nil {
-		err = d.some(ctx, func(b *batch) { addSchedules(b, d.worker, schedules) })
-	}
+	err := d.some(ctx, nil, schedules, nil)
 	if half := len(schedules) / 2; refusesRows(err) && half > 0 {
 		if err := d.schedules(ctx, schedules[:half]); err != nil {
 			return err
@@ -119,8 +114,7 @@ func (d *declaring) schedules(ctx context.Context, schedules []store.Schedule) e
 	return d.goOn(err, "schedule", schedules[0].Name)
 }
 
-// lanesOf makes the lanes of schedules, on their own, so that their runs find
-// them.
+// lanesOf makes the lanes of schedules.
 func (d *declaring) lanesOf(ctx context.Context, schedules []store.Schedule) error {
 	set := laneSet{}
 	for i := range schedules {

@@ -133,8 +133,8 @@ func (s *Store) warnUndealt(ids []uuid.UUID) {
 // undealtNamed bounds the runs that one message names.
 const undealtNamed = 10
 
-// heldFor is how long claims look out for runs whose rows others hold, once
-// they have met one.
+// heldFor is how long claims skip runs whose rows other transactions hold, once they
+// have met one. It is also how long settles do.
 const heldFor = 10 * time.Second
 
 // rowHeld remembers that a transaction holds the row of a pending run.

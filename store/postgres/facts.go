@@ -130,7 +130,7 @@ func (r *factRows) waiting(facts *store.Facts) {
 // running adds what concerns a run that executes.
 func (r *factRows) running(facts *store.Facts) {
 	for _, row := range r.leases {
-		facts.Cancel = row.Cancel
+		facts.CancelReason = row.Cancel
 		if row.Leased {
 			expires := row.ExpiresAt.UTC()
 			facts.Lease = &store.LeaseFacts{Worker: row.Worker, Instance: row.Instance, AcquiredAt: row.AcquiredAt.UTC(), ExpiresAt: expires,

@@ -69,7 +69,7 @@ func (h *hints) poke() {
 // announced within a few milliseconds.
 func (s *Store) Publish(ctx context.Context, signal store.Signal) error {
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("announce: %w", err)
+		return fmt.Errorf("publish: %w", err)
 	}
 	if signal.Kind == store.RunsDue && signal.Due.Lane != 0 {
 		s.hintDue([]store.Due{signal.Due})
@@ -82,22 +82,51 @@ func (s *Store) Publish(ctx context.Context, signal store.Signal) error {
 // sendHints passes signals on until ctx ends, the last ones included.
 func (s *Store) sendHints(ctx context.Context) {
 	for ctx.Err() == nil {
-		others := false // there is more to send than wake-ups that name their lanes
-		for rest := time.Hour; rest > 0; {
-			timer := time.NewTimer(rest)
-			select {
-			case <-s.hints.out.Given():
-				others = true
-			case <-s.hints.given:
-			case <-timer.C:
-			case <-ctx.Done():
-				rest = 0
-			}
-			if timer.Stop(); ctx.Err() == nil {
-				rest = s.hints.rest(others)
-			}
+		s.hints.wait(ctx)
+		waiting := s.hints.out.Take()
+		dues, overrun := s.hints.due.take()
+		if overrun {
+			waiting = append(waiting, store.Signal{Kind: store.RunsDue})
 		}
-		s.sendHint(context.WithoutCancel(ctx)) // Close waits for it
+		freed := s.hints.freed.Swap(false)
+		if len(waiting)+len(dues) == 0 && !freed {
+			continue
+		}
+		s.hints.pace.notified(lease.Running(), dues)
+		s.hints.here.Give(waiting...)
+		s.giveDue(dues)
+		if s.config.NoNotify {
+			continue
+		}
+		texts := append(payloads(s.hints.self, waiting), duePayloads(s.hints.self, dues)...)
+		if freed {
+			texts = append(texts, s.hints.self)
+		}
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second) // Close waits for it
+		err := s.queries(s.notifier()).Notify(bounded, queries.NotifyParams{Channel: s.names.channel(), Payloads: texts})
+		if err != nil && bounded.Err() == nil {
+			s.config.Logger.Debug("notifying others failed, they find out by polling", "event", "wakeup.not_sent", "error", err)
+		}
+		cancel()
+	}
+}
+
+// wait waits until it is time for the next notification, or until ctx ends.
+func (h *hints) wait(ctx context.Context) {
+	others := false // there is more to send than wake-ups that name their lanes
+	for rest := time.Hour; rest > 0; {
+		timer := time.NewTimer(rest)
+		select {
+		case <-h.out.Given():
+			others = true
+		case <-h.given:
+		case <-timer.C:
+		case <-ctx.Done():
+			rest = 0
+		}
+		if timer.Stop(); ctx.Err() == nil {
+			rest = h.rest(others)
+		}
 	}
 }
 
@@ -110,34 +139,6 @@ func (h *hints) rest(others bool) time.Duration {
 		return time.Hour
 	}
 	return h.pace.rest(lease.Running(), dues)
-}
-
-func (s *Store) sendHint(ctx context.Context) {
-	waiting := s.hints.out.Take()
-	dues, overrun := s.hints.due.take()
-	if overrun {
-		waiting = append(waiting, store.Signal{Kind: store.RunsDue})
-	}
-	freed := s.hints.freed.Swap(false)
-	if len(waiting)+len(dues) == 0 && !freed {
-		return
-	}
-	s.hints.pace.notified(lease.Running(), dues)
-	s.hints.here.Give(waiting...)
-	s.giveDue(dues)
-	if s.config.NoNotify {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	texts := append(payloads(s.hints.self, waiting), duePayloads(s.hints.self, dues)...)
-	if freed {
-		texts = append(texts, s.hints.self)
-	}
-	err := s.queries(s.notifier()).Notify(ctx, queries.NotifyParams{Channel: s.names.channel(), Payloads: texts})
-	if err != nil && ctx.Err() == nil {
-		s.config.Logger.Debug("notifying others failed, they find out by polling", "event", "wakeup.not_sent", "error", err)
-	}
 }
 
 // giveDue wakes workers of this process.

@@ -165,7 +165,7 @@ func (k *keyedInsert) keep(ctx context.Context, b *batch, asNew bool) error {
 			return k.write(ctx)
 		}
 	}
-	return fmt.Errorf("the holders of %d keys have changed %d times while they were looked at", len(k.names), holderTries)
+	return fmt.Errorf("the holders of %d keys changed %d times while they were read", len(k.names), holderTries)
 }
 
 // index lists the keys, each once, with the first run that has it.

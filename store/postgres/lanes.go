@@ -116,12 +116,12 @@ func (n *newLanesError) Error() string {
 // refusedLanes are lanes that the database refuses to make, and why.
 type refusedLanes map[lane]error
 
-// withLanes is repeat for transactions that find their lanes with lanesIn. Lanes
-// that cannot be made are noted for the repetition, unless refused is nil: then
-// they are the error.
-func (s *Store) withLanes(ctx context.Context, refused refusedLanes, do func() error) error {
+// withLanes runs a function in a transaction, as inTx and repeat do, that finds its
+// lanes with lanesIn. Lanes that cannot be made are noted for the repetition, unless
+// refused is nil: then they are the error.
+func (s *Store) withLanes(ctx context.Context, pool *pgxpool.Pool, refused refusedLanes, do func(pgx.Tx) error) error {
 	for try := 1; ; try++ {
-		err := s.repeat(ctx, do)
+		err := s.repeat(ctx, func() error { return inTx(ctx, pool, do) })
 		missing := (*newLanesError)(nil)
 		if try == 10 || !errors.As(err, &missing) {
 			return err

@@ -380,5 +380,5 @@ const (
 
 // olderWorker refuses limits while a worker is alive whose program does not know them.
 func olderWorker(name string) error {
-	return fmt.Errorf("worker %s is alive and does not know limits: what it reclaims of limited runs it would execute without them; replace it", name)
+	return fmt.Errorf("worker %s is alive and does not know limits: it would execute the limited runs that it reclaims without them; replace it", name)
 }

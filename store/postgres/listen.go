@@ -52,7 +52,7 @@ func (s *Store) listen(ctx context.Context, crew *crew, hear func(store.Signal))
 	})
 	l := &listener{Store: s, crew: crew, channel: s.names.channel(),
 		begun: func() { // what came before we listened
-			here.Put(store.Signal{Kind: store.RunsDue}, store.Signal{Kind: store.CancelAsked}, store.Signal{Kind: store.RunEnded})
+			here.Put(store.Signal{Kind: store.RunsDue}, store.Signal{Kind: store.CancelsRequested}, store.Signal{Kind: store.RunEnded})
 		},
 		heard: func(payload string) { here.Put(signals(s.hints.self, payload)...) },
 	}
@@ -106,7 +106,11 @@ func (l *listener) receive(ctx context.Context) (err error) {
 		cancel()
 		switch {
 		case err == nil:
-			l.take(notification.Payload)
+			if change, ok := readChange(notification.Payload); !ok {
+				l.heard(notification.Payload)
+			} else if l.crew != nil {
+				l.crew.take(change)
+			}
 		case ctx.Err() != nil:
 			return nil
 		case !errors.Is(err, context.DeadlineExceeded):
@@ -117,15 +121,6 @@ func (l *listener) receive(ctx context.Context) (err error) {
 				return err
 			}
 		}
-	}
-}
-
-// take records a notification.
-func (l *listener) take(payload string) {
-	if change, ok := readChange(payload); !ok {
-		l.heard(payload)
-	} else if l.crew != nil {
-		l.crew.take(change)
 	}
 }
 

@@ -55,7 +55,7 @@ func (l locks) Acquire(ctx context.Context, request lock.Request) (lock.Answer, 
 	return answer, nil
 }
 
-var errSameClaim = fmt.Errorf("the claim is being asked for by another call")
+var errSameClaim = fmt.Errorf("another call is asking for the same claim")
 
 // again asks a few times while another call asks for the same claim.
 func again(ask func() error) error {

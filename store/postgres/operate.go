@@ -210,7 +210,7 @@ func (o *operation) act(ctx context.Context, rows []queries.OperableRow, keyed b
 	if len(ids) > 0 {
 		switch o.command.Action {
 		case store.CancelRuns:
-			b.add(queries.RequestCancels, ids, reason, by, detail, singly).Query(o.asked)
+			b.add(queries.RequestCancels, ids, reason, by, detail, singly).Query(o.requested)
 		case store.RetryRuns:
 			b.add(queries.RetryRuns, ids, keyed, by, detail, singly).Query(o.done(store.Pending))
 			b.add(queries.CountRetried, ids)
@@ -240,9 +240,9 @@ func (o *operation) auditBulk(ctx context.Context) error {
 	})
 }
 
-// asked answers for the running runs whose cancellation is requested, now or
+// requested answers for the running runs whose cancellation is requested, now or
 // since before.
-func (o *operation) asked(rows pgx.Rows) error {
+func (o *operation) requested(rows pgx.Rows) error {
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.RequestCancelsRow])
 	for _, row := range found {
 		o.answers[row.ID] = store.ChangedRun{ID: row.ID, Result: store.CancelRequested, State: store.Running}

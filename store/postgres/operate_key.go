@@ -147,7 +147,7 @@ func (s *Store) Reveal(ctx context.Context, run store.RunID, reason, by string) 
 // CancelRequests returns the running runs of the claims that are to be cancelled.
 func (s *Store) CancelRequests(ctx context.Context, claims []lease.ClaimID) ([]store.CancelRequest, error) {
 	if err := s.usable(ctx); err != nil {
-		return nil, s.fail("cancels", err)
+		return nil, s.fail("cancel requests", err)
 	}
 	var requests []store.CancelRequest
 	b := s.guarded(ctx)
@@ -160,7 +160,7 @@ func (s *Store) CancelRequests(ctx context.Context, claims []lease.ClaimID) ([]s
 		return err
 	})
 	if err := s.send(ctx, s.engine, b); err != nil {
-		return nil, s.fail("cancels", err)
+		return nil, s.fail("cancel requests", err)
 	}
 	return requests, nil
 }

@@ -141,7 +141,7 @@ func TestSignalsReachAnotherProcess(t *testing.T) {
 		}
 	}
 	await(store.Signal{Kind: store.RunsDue})
-	for _, kind := range []store.SignalKind{store.CancelAsked, store.RunAwaited, store.RunEnded} {
+	for _, kind := range []store.SignalKind{store.CancelsRequested, store.RunAwaited, store.RunEnded} {
 		signal := store.Signal{Kind: kind, Run: store.NewRunID()}
 		require.NoError(t, there.Publish(t.Context(), signal))
 		await(signal)

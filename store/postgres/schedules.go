@@ -35,7 +35,7 @@ func (s *Store) Materialize(ctx context.Context, limit int, decide decider) (sto
 	}
 	done, err := s.attempt(ctx, limit, decide)
 	if err != nil {
-		done, err = s.narrowed(ctx, limit, done, err, func(limit int) (attempt, error) { return s.attempt(ctx, limit, decide) })
+		done, err = s.narrowed(ctx, limit, decide, done, err)
 	}
 	if err != nil {
 		return store.MaterializeResult{}, s.fail("materialize", err)
@@ -56,7 +56,6 @@ type decider = func(now time.Time, s store.Schedule) store.Decision
 type attempt struct {
 	store.MaterializeResult
 
-	now     time.Time         // the server's, for which it decides
 	first   string            // the schedule that it evaluated first; empty: it came to none
 	taken   int               // schedules whose decision is stored
 	refused []refusedOnItsOwn // those whose decision was not, each tried alone
@@ -65,31 +64,38 @@ type attempt struct {
 // attempt decides about due schedules and stores what was decided, in one transaction.
 func (s *Store) attempt(ctx context.Context, limit int, decide decider) (done attempt, err error) {
 	refused := refusedLanes{}
-	err = s.withLanes(ctx, refused, func() error {
-		return inTx(ctx, s.engine, func(tx pgx.Tx) error {
-			done = attempt{}
-			due, now, err := s.toEvaluate(ctx, tx, limit)
-			if done.Busy = err == nil && due == nil; due == nil {
-				return err
+	err = s.withLanes(ctx, s.engine, refused, func(tx pgx.Tx) error {
+		done = attempt{}
+		due, now, err := s.toEvaluate(ctx, tx, limit)
+		if done.Busy = err == nil && due == nil; due == nil {
+			return err
+		}
+		rows, err := s.queries(tx).DueSchedules(ctx, *due)
+		if err != nil {
+			return err
+		}
+		if done.Due = len(rows); done.Due > 0 {
+			done.first = rows[0].Name
+		}
+		s.backlog.looked(rows, due.Most)
+		for len(rows) > 0 {
+			some, err := s.decideSome(ctx, tx, rows[:partOf(rows)], now, decide)
+			if err == nil {
+				err = s.storeDecided(ctx, tx, some, refused, &done)
 			}
-			rows, err := s.queries(tx).DueSchedules(ctx, *due)
 			if err != nil {
 				return err
 			}
-			done.now = now
-			if done.Due = len(rows); done.Due > 0 {
-				done.first = rows[0].Name
-			}
-			s.backlog.looked(rows, due.Most)
-			if err := s.inParts(ctx, tx, rows, refused, decide, &done); err != nil || done.Due == limit {
-				return err // there may be more immediately
-			}
-			done.Next, err = s.nextIn(ctx, tx)
-			if done.Next == 0 && done.Due == 0 && due.AfterAt == nil {
-				done.Next = heldPause
-			}
-			return err
-		})
+			rows = rows[len(some):]
+		}
+		if err := s.judgeRefused(ctx, tx, &done); err != nil || done.Due == limit {
+			return err // there may be more immediately
+		}
+		done.Next, err = s.nextIn(ctx, tx)
+		if done.Next == 0 && done.Due == 0 && due.AfterAt == nil {
+			done.Next = heldPause
+		}
+		return err
 	})
 	if code(err) == notNullViolation {
 		s.forgetLanes()
@@ -130,12 +136,12 @@ func (s *Store) ReevaluateNow(ctx context.Context, names ...string) error {
 		return nil
 	}
 	if err := s.usable(ctx); err != nil {
-		return s.fail("hasten", err)
+		return s.fail("reevaluate schedules", err)
 	}
 	b := s.guardedFor(ctx, heldLimit) // a look at its time skips what a transaction holds
 	b.add(queries.HastenSchedules, names)
 	if err := s.send(ctx, s.engine, b); err != nil {
-		return s.fail("hasten", err)
+		return s.fail("reevaluate schedules", err)
 	}
 	return nil
 }
@@ -152,17 +158,17 @@ const heldPause = 100 * time.Millisecond
 // that it does not show whose fault that is (a row that cannot be read, a check at
 // the commit, a wait that takes too long), narrowed tries ever fewer schedules, from the
 // head of the index on. One that is refused alone is set aside.
-func (s *Store) narrowed(ctx context.Context, limit int, done attempt, err error, try func(limit int) (attempt, error)) (attempt, error) {
+func (s *Store) narrowed(ctx context.Context, limit int, decide decider, done attempt, err error) (attempt, error) {
 	for n := limit; narrows(err) && ctx.Err() == nil; {
 		if n <= 1 {
-			return s.setAside(ctx, done.first, err, func() (attempt, error) { return try(limit) })
+			return s.setAside(ctx, limit, decide, done.first, err)
 		}
 		if done.Due > 0 {
 			n = min(n, done.Due)
 		}
 		n = max(n/2, 1)
 		s.backlog.forget()
-		if done, err = try(n); err == nil && done.Due == n {
+		if done, err = s.attempt(ctx, n, decide); err == nil && done.Due == n {
 			done.Due = limit // there are more
 		}
 	}
@@ -180,9 +186,7 @@ func narrows(err error) bool {
 // setAside skips a schedule for a while, without a change to its row: that
 // may be refused too. Without a name it is the one that is due first. Whether it is
 // to blame, the others tell.
-func (s *Store) setAside(
-	ctx context.Context, name string, refused error, others func() (attempt, error),
-) (attempt, error) {
+func (s *Store) setAside(ctx context.Context, limit int, decide decider, name string, refused error) (attempt, error) {
 	if name == "" {
 		var err error
 		name, err = s.queries(s.engine).FirstDue(ctx, queries.FirstDueParams{Aside: s.resting.Resting(lease.Elapsed())})
@@ -194,7 +198,7 @@ func (s *Store) setAside(
 	var done attempt
 	if !blamed {
 		var err error
-		if done, err = others(); err != nil || done.taken == 0 {
+		if done, err = s.attempt(ctx, limit, decide); err != nil || done.taken == 0 {
 			return attempt{}, refused
 		}
 		again = s.resting.Put(name, lease.Elapsed())

@@ -27,28 +27,6 @@ type decided struct {
 	plan       store.Plan
 }
 
-func decideOne(
-	now time.Time, one store.Schedule, row *queries.DueSchedulesRow, unfinished store.Unfinished, decide decider, unreadable error,
-) decided {
-	d := decided{id: row.ID, name: row.Name, generation: row.Generation, unfinished: unfinished, plan: one.Plan}
-	one.Unfinished = len(d.unfinished.IDs)
-	if unreadable != nil {
-		d.fault(unreadable)
-		return d
-	}
-	d.decision = decide(now, one)
-	if d.decision.Fault != "" {
-		return d
-	}
-	for _, o := range d.decision.Occurrences {
-		d.runs = append(d.runs, o.Run)
-	}
-	if err := store.CheckRuns(d.runs); err != nil {
-		d.fault(err)
-	}
-	return d
-}
-
 // fault leaves the schedule where it is and notes why.
 func (d *decided) fault(err error) {
 	d.runs = nil
@@ -58,44 +36,54 @@ func (d *decided) fault(err error) {
 // decidedPerStep is how many schedules are stored in one statement.
 const decidedPerStep = 500
 
-// inParts decides about schedules and stores what was decided.
-func (s *Store) inParts(
-	ctx context.Context, tx pgx.Tx, rows []queries.DueSchedulesRow, refused refusedLanes, decide decider, done *attempt,
-) error {
-	for len(rows) > 0 {
-		some := rows[:partOf(rows)]
-		rows = rows[len(some):]
-		var ids uuidArray
-		for i := range some {
-			ids = append(ids, some[i].Unfinished...)
+// decideSome decides about due schedules, whose rows are locked, at an instant of the
+// server's clock. What is wrong with one of them is its own fault and no other's.
+func (s *Store) decideSome(ctx context.Context, tx pgx.Tx, rows []queries.DueSchedulesRow, now time.Time, decide decider) ([]decided, error) {
+	var ids uuidArray
+	for i := range rows {
+		ids = append(ids, rows[i].Unfinished...)
+	}
+	known, err := s.unfinishedRuns(ctx, tx, ids)
+	if err != nil {
+		return nil, err
+	}
+	some := make([]decided, len(rows))
+	for i := range rows {
+		row, d := &rows[i], &some[i]
+		one, fault := s.specs.schedule(row)
+		unfinished, err := s.unfinishedOf(ctx, tx, row.ID, row.Unfinished, known, &one.Plan, one.OverlapPolicy())
+		switch {
+		case code(err) != "": // that of this schedule alone
+			fault = err
+		case err != nil:
+			return nil, err
 		}
-		known, err := s.unfinishedRuns(ctx, tx, ids)
-		if err != nil {
-			return err
+		one.Unfinished = len(unfinished.IDs)
+		*d = decided{id: row.ID, name: row.Name, generation: row.Generation, unfinished: unfinished, plan: one.Plan}
+		if fault == nil {
+			d.decision = decide(now, one)
+			fault = d.takeRuns()
 		}
-		part := make([]decided, len(some))
-		for i := range some {
-			one, unreadable := s.specs.schedule(&some[i])
-			unfinished, err := s.unfinishedOf(ctx, tx, some[i].ID, some[i].Unfinished, known, &one.Plan, one.OverlapPolicy())
-			switch {
-			case code(err) != "": // that of this schedule alone
-				unreadable = err
-			case err != nil:
-				return err
-			}
-			part[i] = decideOne(done.now, one, &some[i], unfinished, decide, unreadable)
-		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx) // or what it had no time for would be a fault
-		}
-		if err := s.storeDecided(ctx, tx, part, refused, done); err != nil {
-			return err
-		}
-		for i := range part {
-			done.Waits = append(done.Waits, part[i].waits()...)
+		if fault != nil {
+			d.fault(fault)
 		}
 	}
-	return s.judgeRefused(ctx, tx, done)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx) // or what it had no time for would be a fault
+	}
+	return some, nil
+}
+
+// takeRuns takes the runs of a decision, unless it is a fault, and says what is wrong
+// with them.
+func (d *decided) takeRuns() error {
+	if d.decision.Fault != "" {
+		return nil
+	}
+	for _, o := range d.decision.Occurrences {
+		d.runs = append(d.runs, o.Run)
+	}
+	return store.CheckRuns(d.runs)
 }
 
 // partOf is how many of some schedules are stored in one statement, by what they
@@ -182,6 +170,7 @@ func (a *attempt) take(some []decided, ids []store.RunID) {
 		if some[i].decision.Fault == "" {
 			a.taken++
 		}
+		a.Waits = append(a.Waits, some[i].waits()...)
 	}
 }
 
@@ -245,9 +234,19 @@ func (d *decided) addLanes(set laneSet) {
 // storeSome stores decisions under a savepoint, all in one round trip.
 func (s *Store) storeSome(ctx context.Context, tx pgx.Tx, some []decided, set places, how way) ([]store.RunID, error) {
 	var ids []store.RunID
+	each := func(rows pgx.Rows) error {
+		return scanIDs(rows, func(id uuid.UUID) { ids = append(ids, id) })
+	}
 	b := &batch{names: s.names}
 	b.add(queries.BeginPart)
-	addOccurrences(b, some, set, how.insert, &ids)
+	free, limited := occurrencesOf(some)
+	if len(limited.runs) > 0 {
+		addLimited(b, limited.runs, set, limited.at, each)
+	}
+	if len(free.runs) > 0 {
+		args := append(columnsOf(free.runs, set).parameters(), free.schedules, free.generations, free.keys)
+		b.add(how.insert, args...).Query(each)
+	}
 	addSkips(b, some)
 	addAdvances(b, some, how.alike)
 	b.add(queries.EndPart)
@@ -260,41 +259,34 @@ func (s *Store) storeSome(ctx context.Context, tx pgx.Tx, some []decided, set pl
 	return ids, err
 }
 
-func addOccurrences(b *batch, some []decided, set places, insert string, ids *[]store.RunID) {
-	runs := make([]store.NewRun, 0, len(some))
-	schedules, generations, keys := make([]int32, 0, len(some)), make([]int64, 0, len(some)), make([]string, 0, len(some))
+// occurrences are runs, with the schedule and the instant that each is for.
+type occurrences struct {
+	runs        []store.NewRun
+	schedules   []int32
+	generations []int64
+	keys        []string
+}
+
+// at is what the i-th run is for.
+func (o *occurrences) at(i int) occurrence {
+	return occurrence{o.schedules[i], o.generations[i], &o.keys[i]}
+}
+
+// occurrencesOf returns the runs that were decided, those that limits admit apart.
+func occurrencesOf(some []decided) (free, limited occurrences) {
+	n := len(some) // most have one
+	free = occurrences{make([]store.NewRun, 0, n), make([]int32, 0, n), make([]int64, 0, n), make([]string, 0, n)}
 	for i := range some {
 		for j := range some[i].runs {
-			runs = append(runs, some[i].runs[j])
-			schedules, generations = append(schedules, some[i].id), append(generations, some[i].generation)
-			keys = append(keys, some[i].decision.Occurrences[j].Key)
-		}
-	}
-	if len(runs) == 0 {
-		return
-	}
-	each := func(rows pgx.Rows) error {
-		return scanIDs(rows, func(id uuid.UUID) { *ids = append(*ids, id) })
-	}
-	if set.limits != nil {
-		var limited []store.NewRun
-		var of []occurrence
-		n := 0
-		for i := range runs {
-			if len(runs[i].Limits) > 0 {
-				limited, of = append(limited, runs[i]), append(of, occurrence{schedules[i], generations[i], &keys[i]})
-				continue
+			to := &free
+			if len(some[i].runs[j].Limits) > 0 {
+				to = &limited
 			}
-			runs[n], schedules[n], generations[n], keys[n] = runs[i], schedules[i], generations[i], keys[i]
-			n++
-		}
-		addLimited(b, limited, set, func(i int) occurrence { return of[i] }, each)
-		if runs, schedules, generations, keys = runs[:n], schedules[:n], generations[:n], keys[:n]; n == 0 {
-			return
+			to.runs, to.schedules = append(to.runs, some[i].runs[j]), append(to.schedules, some[i].id)
+			to.generations, to.keys = append(to.generations, some[i].generation), append(to.keys, some[i].decision.Occurrences[j].Key)
 		}
 	}
-	args := append(columnsOf(runs, set).parameters(), schedules, generations, keys)
-	b.add(insert, args...).Query(each)
+	return free, limited
 }
 
 func addSkips(b *batch, some []decided) {

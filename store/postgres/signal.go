@@ -24,7 +24,7 @@ const (
 )
 
 var letters = map[store.SignalKind]byte{ //nolint:gochecknoglobals // a constant table
-	store.CancelAsked: 'c', store.RunAwaited: 'w', store.RunEnded: 'e',
+	store.CancelsRequested: 'c', store.RunAwaited: 'w', store.RunEnded: 'e',
 }
 
 // payloads writes signals in as few notifications as will do.

@@ -22,7 +22,7 @@ func TestPayloads(t *testing.T) {
 	t.Run("a thousand signals come back from few short payloads", func(t *testing.T) {
 		sent := []store.Signal{due}
 		for range 333 {
-			sent = append(sent, store.Signal{Kind: store.CancelAsked, Run: store.NewRunID()},
+			sent = append(sent, store.Signal{Kind: store.CancelsRequested, Run: store.NewRunID()},
 				store.Signal{Kind: store.RunAwaited, Run: store.NewRunID()}, store.Signal{Kind: store.RunEnded, Run: store.NewRunID()})
 		}
 		var read []store.Signal

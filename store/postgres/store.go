@@ -296,7 +296,7 @@ func (s *Store) checkServer(ctx context.Context) error {
 	case server.Version < 140000:
 		return fmt.Errorf("the server at %s has version %d: want 14 or later", host, server.Version/10000)
 	case server.Encoding != "UTF8" && server.Encoding != "SQL_ASCII": // the latter keeps bytes as they come
-		return fmt.Errorf("the database at %s keeps text as %s, which cannot hold all that args and errors may: want a database with the encoding UTF8",
+		return fmt.Errorf("the database at %s keeps text as %s, which cannot hold everything that args and errors may contain: want a database with the encoding UTF8",
 			host, server.Encoding)
 	}
 	s.begins = server.Isolation != "read committed"

@@ -51,15 +51,15 @@ func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]store.Sch
 // ScheduleHistory says what happened to a schedule's occurrences, newest first.
 func (s *Store) ScheduleHistory(ctx context.Context, name string, limit int) ([]store.HistoryEntry, error) {
 	if err := store.CheckScheduleHistory(name, limit); err != nil {
-		return nil, fmt.Errorf("past of schedule: %w", err)
+		return nil, fmt.Errorf("schedule history: %w", err)
 	}
 	if err := s.usable(ctx); err != nil {
-		return nil, s.fail("past of schedule", err)
+		return nil, s.fail("schedule history", err)
 	}
 	q := s.queries(s.reading)
 	id, err := q.FindSchedule(ctx, queries.FindScheduleParams{Name: name})
 	if err != nil {
-		return nil, scheduleFault(name, s.fail("past of schedule", err))
+		return nil, scheduleFault(name, s.fail("schedule history", err))
 	}
 	past := []store.HistoryEntry{}
 	b := s.guarded(ctx)
@@ -81,7 +81,7 @@ func (s *Store) ScheduleHistory(ctx context.Context, name string, limit int) ([]
 		return err
 	})
 	if err := s.send(ctx, s.reading, b); err != nil {
-		return nil, s.fail("past of schedule", err)
+		return nil, s.fail("schedule history", err)
 	}
 	store.SortHistory(past)
 	return past, nil
@@ -116,8 +116,8 @@ func (s *Store) change(
 	if err := s.usable(ctx); err != nil {
 		return s.fail("change schedule", err)
 	}
-	try := func(most time.Duration) error {
-		return inTx(ctx, s.general, func(tx pgx.Tx) error {
+	err := s.briefly(ctx, heldLimit, lockLimit, func(most time.Duration) error {
+		return s.withLanes(ctx, s.general, nil, func(tx pgx.Tx) error {
 			q := s.queries(tx)
 			lock, statement := limits(ctx, most)
 			if err := q.Limits(ctx, queries.LimitsParams{LockTimeout: lock, StatementTimeout: statement}); err != nil {
@@ -137,9 +137,6 @@ func (s *Store) change(
 			}
 			return q.Audit(ctx, queries.AuditParams{Actor: by, Kind: rules.KindSchedule, Subject: name, Action: action})
 		})
-	}
-	err := s.briefly(ctx, heldLimit, lockLimit, func(most time.Duration) error {
-		return s.withLanes(ctx, nil, func() error { return try(most) })
 	})
 	if code(err) == notNullViolation { // a lane's number was not what it stood for
 		s.forgetLanes()

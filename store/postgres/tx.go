@@ -194,7 +194,7 @@ func (s *Store) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...s
 	}
 	err := s.briefly(ctx, holderBriefly, holderPatience, try)
 	if code(err) == lockNotAvailable {
-		err = fmt.Errorf("%w: another transaction has kept the run, or a key, locked for %v: inside a transaction that has, enqueue through that: %w", store.ErrConflict, holderPatience, err)
+		err = fmt.Errorf("%w: another transaction has kept the run, or a key, locked for %v: if it is your own, enqueue through that: %w", store.ErrConflict, holderPatience, err)
 	}
 	if err != nil {
 		return nil, s.fail(what, err)

@@ -91,7 +91,7 @@ func (r *sqlResults) Query() (pgx.Rows, error) {
 
 // QueryRow is not used by the statements that go through an adapter.
 func (r *sqlResults) QueryRow() pgx.Row {
-	return &sqlRows{err: errors.New("a single row cannot be asked for in a batch of database/sql")}
+	return &sqlRows{err: errors.New("a batch of database/sql cannot ask for a single row")}
 }
 
 // Tx is none: the caller's transaction is not this batch's.
@@ -151,7 +151,7 @@ func (r *sqlRows) FieldDescriptions() []pgconn.FieldDescription { return nil }
 
 // Values are not read in this way.
 func (r *sqlRows) Values() ([]any, error) {
-	return nil, errors.New("only Scan reads rows of database/sql")
+	return nil, errors.New("rows of database/sql can only be read with Scan")
 }
 
 // RawValues are not known from database/sql.

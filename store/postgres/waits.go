@@ -67,7 +67,7 @@ func (l locks) HearFreed(ctx context.Context, waiter lease.ClaimID, hear func(na
 	}
 	listening := &listener{Store: s, channel: s.names.freedChannel(), begun: func() { hear("") }, heard: heard}
 	if err := listening.receive(ctx); err != nil && ctx.Err() == nil {
-		return fmt.Errorf("hear of releases: %w", err)
+		return fmt.Errorf("listen for releases: %w", err)
 	}
 	return nil
 }

@@ -198,7 +198,7 @@ func (g *gathering) ended(ctx context.Context, queue, job string) (ended int64, 
 // lease reads the lease of a run that executes.
 func (g *gathering) lease(ctx context.Context) (err error) {
 	id := g.facts.ID
-	if g.facts.Cancel, err = g.FindCancel(ctx, queries.FindCancelParams{ID: id[:]}); unlessNone(err) != nil {
+	if g.facts.CancelReason, err = g.FindCancel(ctx, queries.FindCancelParams{ID: id[:]}); unlessNone(err) != nil {
 		return err
 	}
 	row, err := g.FindLeaseOfRun(ctx, queries.FindLeaseOfRunParams{ID: id[:]})

@@ -23,7 +23,7 @@ func (s *Store) ListenFor(ctx context.Context, _ store.Serves, hear func(store.S
 // processes see that the file has changed, not why.
 func (s *Store) Publish(ctx context.Context, signal store.Signal) error {
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("announce: %w", err)
+		return fmt.Errorf("publish: %w", err)
 	}
 	s.signals.Give(signal)
 	return nil

@@ -60,7 +60,7 @@ func (c *change) operate(ctx context.Context, command *store.RunCommand, id stor
 	if err != nil {
 		return store.ChangedRun{}, false, err
 	}
-	effect := rules.Permit(command.Action, rules.Operable{State: store.State(row.State), Cancel: row.Cancel, Acknowledged: row.Acknowledged})
+	effect := rules.Permit(command.Action, rules.Operable{State: store.State(row.State), CancelReason: row.Cancel, Acknowledged: row.Acknowledged})
 	changed = store.ChangedRun{ID: id, Result: effect.Result, State: effect.State}
 	if !effect.Writes {
 		return changed, false, nil
@@ -259,13 +259,13 @@ func (s *Store) Reveal(ctx context.Context, run store.RunID, reason, by string) 
 func (s *Store) CancelRequests(ctx context.Context, claims []lease.ClaimID) ([]store.CancelRequest, error) {
 	reader, err := s.read(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("cancels: %w", s.explain(err))
+		return nil, fmt.Errorf("cancel requests: %w", s.explain(err))
 	}
 	var requests []store.CancelRequest
 	for _, claim := range claims {
 		rows, err := reader.ListCancels(ctx, queries.ListCancelsParams{ClaimID: claim[:]})
 		if err != nil {
-			return nil, fmt.Errorf("cancels: %w", s.explain(err))
+			return nil, fmt.Errorf("cancel requests: %w", s.explain(err))
 		}
 		for _, row := range rows {
 			requests = append(requests, store.CancelRequest{Claim: claim, Run: store.RunID(row.RunID), Reason: row.Reason})

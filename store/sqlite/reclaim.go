@@ -176,7 +176,7 @@ func (c *change) crash(
 		lane = -max(lane, -lane)
 	}
 	state, reason := rules.Crash(rules.Crashed{
-		Policy: store.CrashPolicy(row.OnCrash), Crashes: crashes, Most: maxCrashes, Alone: lost.Alone != 0, Cancel: row.Cancel})
+		Policy: store.CrashPolicy(row.OnCrash), Crashes: crashes, Most: maxCrashes, Alone: lost.Alone != 0, CancelReason: row.Cancel})
 	update := queries.ReclaimRunParams{State: int64(state), Lane: lane, DueAt: c.now, CrashCount: int64(crashes), ID: id[:]}
 	if state.Terminal() {
 		update.FinishedAt = &c.now

@@ -166,7 +166,7 @@ func (s *Store) ReevaluateNow(ctx context.Context, names ...string) error {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("hasten: %w", err)
+		return fmt.Errorf("reevaluate schedules: %w", err)
 	}
 	return nil
 }

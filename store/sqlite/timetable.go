@@ -63,18 +63,18 @@ func scheduleRecord(row *queries.ListSchedulesRow, now int64) store.ScheduleReco
 // ScheduleHistory says what happened to a schedule's occurrences, newest first.
 func (s *Store) ScheduleHistory(ctx context.Context, name string, limit int) ([]store.HistoryEntry, error) {
 	if err := store.CheckScheduleHistory(name, limit); err != nil {
-		return nil, fmt.Errorf("past of schedule: %w", err)
+		return nil, fmt.Errorf("schedule history: %w", err)
 	}
 	reader, err := s.read(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("past of schedule: %w", s.explain(err))
+		return nil, fmt.Errorf("schedule history: %w", s.explain(err))
 	}
 	if _, err := reader.FindSchedule(ctx, queries.FindScheduleParams{Name: name}); err != nil {
 		return nil, fmt.Errorf("schedule %s: %w", name, s.missing(err))
 	}
 	past, err := reader.past(ctx, name, int64(max(limit, 0)))
 	if err != nil {
-		return nil, fmt.Errorf("past of schedule: %w", s.explain(err))
+		return nil, fmt.Errorf("schedule history: %w", s.explain(err))
 	}
 	store.SortHistory(past)
 	return past, nil

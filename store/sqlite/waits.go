@@ -91,7 +91,7 @@ func (l locks) HearFreed(ctx context.Context, waiter lease.ClaimID, hear func(na
 	if ctx.Err() != nil {
 		return nil
 	}
-	return fmt.Errorf("hear of releases: %w", s.explain(err))
+	return fmt.Errorf("listen for releases: %w", s.explain(err))
 }
 
 // hearOwn compares the waiter's notes with what they were before.

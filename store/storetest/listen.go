@@ -101,7 +101,7 @@ func listenEnds(_ *testing.T, f *fixture) {
 }
 
 func listenAnnounced(t *testing.T, f *fixture) {
-	for _, kind := range []store.SignalKind{store.RunsDue, store.CancelAsked, store.RunAwaited, store.RunEnded} {
+	for _, kind := range []store.SignalKind{store.RunsDue, store.CancelsRequested, store.RunAwaited, store.RunEnded} {
 		signal := store.Signal{Kind: kind}
 		if kind != store.RunsDue {
 			signal.Run = store.NewRunID()

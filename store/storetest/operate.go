@@ -20,7 +20,7 @@ func (p *player) doAsk(c command) error {
 	id := store.NewRunID()
 	err := p.store.RunSchedule(p.ctx, c.words[1], id, overlap, "ann")
 	if errors.Is(err, store.ErrConflict) {
-		p.say("refused, a run of it has not ended")
+		p.say("refused, one of its runs has not ended")
 		return nil
 	}
 	run := newRun(func(r *store.NewRun) { r.ID = id })

@@ -1083,7 +1083,7 @@ WITH locked_runs AS MATERIALIZED (
     WHERE id = ANY ($1::uuid[])
       AND state = 1
     FOR NO KEY UPDATE SKIP LOCKED
-), asked AS (
+), requested AS (
     UPDATE durable.runs
     SET cancel = $2::text
     WHERE id = ANY (ARRAY(
@@ -1101,8 +1101,8 @@ WITH locked_runs AS MATERIALIZED (
     ON CONFLICT DO NOTHING
 ), audited AS (
     INSERT INTO durable.audit (actor, kind, subject, action, detail)
-    SELECT $3::text, 'run', asked.id::text, 'cancel', nullif($4::text, '')::json
-    FROM asked
+    SELECT $3::text, 'run', requested.id::text, 'cancel', nullif($4::text, '')::json
+    FROM requested
     WHERE $5::boolean
 )
 SELECT locked_runs.id, locked_runs.fresh::boolean AS fresh
