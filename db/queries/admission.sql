@@ -660,7 +660,8 @@ WHERE gate = ANY (@gates::bigint[])
   AND expires_at <= now();
 
 -- name: InsertPermits :exec
--- Index: permits_pkey. That of a named owner takes the place of the one that it has.
+-- Index: permits_pkey. A named owner that has a permit keeps its places, for longer; one
+-- whose time is over has been deleted.
 INSERT INTO durable.permits (gate, owner, expires_at, k, until, runs)
 SELECT
     given.gate,
@@ -679,8 +680,8 @@ FROM (
         unnest(@runs::text[]) AS runs
 ) given
 ON CONFLICT (gate, owner) DO UPDATE
-SET expires_at = excluded.expires_at,
-    k = excluded.k,
+SET expires_at = greatest(permits.expires_at, excluded.expires_at),
+    k = CASE WHEN permits.until = 'x' THEN permits.k ELSE excluded.k END,
     until = excluded.until,
     runs = excluded.runs;
 

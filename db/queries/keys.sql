@@ -101,13 +101,26 @@ RETURNING run_id;
 
 -- name: TakeWaiting :many
 -- TakeReady for a limited run, which waits in the line of one of its gates, or of none.
+-- One that wanted more than one place may have been in the way of others: see CancelWaiting.
 -- Index: waiting_order, a probe for each gate. Locks and idempotence: as TakeReady.
-DELETE FROM durable.waiting
-WHERE gate = ANY ((@gates::text)::bigint[] OPERATOR(pg_catalog.||) 0::bigint)
-  AND lane = @lane::int
-  AND due_at = @due_at::timestamptz
-  AND run_id = @run_id::uuid
-RETURNING run_id;
+WITH taken AS (
+    DELETE FROM durable.waiting
+    WHERE gate = ANY ((@gates::text)::bigint[] OPERATOR(pg_catalog.||) 0::bigint)
+      AND lane = @lane::int
+      AND due_at = @due_at::timestamptz
+      AND run_id = @run_id::uuid
+    RETURNING run_id, gate, more
+), touched AS (
+    SELECT taken.gate FROM taken WHERE taken.more AND taken.gate <> 0
+), freed AS (
+-- block: free of touched
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    FROM (SELECT DISTINCT touched.gate FROM touched) freed
+-- end
+)
+SELECT taken.run_id
+FROM taken;
 
 -- name: ReplaceRun :many
 -- Gives a pending run what a later enqueue with the same key has, and a new place in

@@ -104,7 +104,8 @@ FROM cancelled;
 
 -- name: CancelWaiting :many
 -- CancelPending for limited runs, which wait in the lines of their gates. No gate is locked:
--- a turn without a waiter is harmless.
+-- a turn without a waiter is harmless. A run that wanted more than one place of one gate may
+-- have been in the way of others: its gate has a turn.
 -- Index: runs_pkey, waiting_order, one probe for each gate of a run. Locks and idempotence:
 -- as CancelPending.
 WITH taken AS MATERIALIZED (
@@ -129,7 +130,7 @@ WITH taken AS MATERIALIZED (
             FOR NO KEY UPDATE OF place, pending SKIP LOCKED
         ) locked
     ))
-    RETURNING run_id
+    RETURNING run_id, gate, more
 ), cancelled AS (
     UPDATE durable.runs
     SET state = 5,
@@ -149,6 +150,8 @@ WITH taken AS MATERIALIZED (
 -- end
 ), touched AS (
     SELECT finished.gate FROM finished
+    UNION ALL
+    SELECT taken.gate FROM taken WHERE taken.more AND taken.gate <> 0
 ), freed AS (
 -- block: free of touched
     INSERT INTO durable.turns (line, due_at, gate)
@@ -390,7 +393,7 @@ WITH taken AS MATERIALIZED (
             FOR UPDATE OF place, pending SKIP LOCKED
         ) locked
     ))
-    RETURNING run_id
+    RETURNING run_id, gate, more
 ), deleted AS (
     DELETE FROM durable.runs
     WHERE id = ANY (ARRAY(SELECT taken.run_id FROM taken))
@@ -408,6 +411,8 @@ WITH taken AS MATERIALIZED (
 -- end
 ), touched AS (
     SELECT finished.gate FROM finished
+    UNION ALL
+    SELECT taken.gate FROM taken WHERE taken.more AND taken.gate <> 0
 ), freed AS (
 -- block: free of touched
     INSERT INTO durable.turns (line, due_at, gate)

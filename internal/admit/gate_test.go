@@ -100,7 +100,7 @@ func TestPermitsOfRunsAndOwners(t *testing.T) {
 	permit := admit.Permit{Gate: gate, Weight: 1, Until: store.UntilExpires, Owner: owner, ExpiresAt: start.Add(time.Hour)}
 	require.Equal(t, []admit.Permit{
 		{Gate: gate, Weight: 2, Until: store.UntilFinished, Owner: runID(1), Runs: runs(1, 1)},
-		permit, permit,
+		permit,
 		{Gate: gate, Weight: 1, Until: store.UntilSettled, Runs: runs(5, 5)},
 	}, d.Permits)
 	require.Equal(t, []admit.Turn{{Line: admit.LimitLine(7), DueAt: start.Add(time.Hour), Gate: gate}}, d.Turns,

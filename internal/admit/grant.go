@@ -25,11 +25,15 @@ func (d *deciding) grant(g *gate, w *waiting, use *Use) {
 	weight := max(use.Weight, 1) // also where it counts as less: the release subtracts it
 	switch until := use.lasting(); {
 	case use.Owner != (uuid.UUID{}):
-		d.granted[grantee{g.ID, use.Owner}] = true
 		expires := d.now.Add(use.OwnedFor)
 		if g.freesAt.IsZero() || expires.Before(g.freesAt) {
 			g.freesAt = expires
 		}
+		if d.granted[grantee{g.ID, use.Owner}] { // by another run of this admission
+			d.extend(g.ID, use.Owner, expires)
+			break
+		}
+		d.granted[grantee{g.ID, use.Owner}] = true
 		d.Permits = append(d.Permits, Permit{Gate: g.ID, Weight: weight, Until: until, Owner: use.Owner, ExpiresAt: expires})
 	case use.Has:
 	case until == store.UntilSettled:
@@ -45,6 +49,15 @@ func (d *deciding) grant(g *gate, w *waiting, use *Use) {
 	}
 	if !g.unlimited() {
 		g.taken += k
+	}
+}
+
+// extend lets a named owner have the permit that was decided for longer.
+func (d *deciding) extend(gate GateID, owner uuid.UUID, expires time.Time) {
+	for i := range d.Permits {
+		if p := &d.Permits[i]; p.Gate == gate && p.Owner == owner && expires.After(p.ExpiresAt) {
+			p.ExpiresAt = expires
+		}
 	}
 }
 

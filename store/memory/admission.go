@@ -257,6 +257,12 @@ func (a *admitting) write(d *admit.Decision) (admitted []*run) {
 func (a *admitting) grant(p *admit.Permit) {
 	g := a.limits.gate(p.Gate)
 	if len(p.Runs) == 0 { // of a named owner
+		if has := g.ownedBy(p.Owner, a.now); has != nil {
+			if p.ExpiresAt.After(has.expiresAt) {
+				has.expiresAt = p.ExpiresAt
+			}
+			return
+		}
 		g.permits = slices.DeleteFunc(g.permits, func(other *permit) bool { return other.until == p.Until && other.owner == p.Owner })
 		g.grant(&permit{owner: p.Owner, weight: p.Weight, until: p.Until, expiresAt: p.ExpiresAt})
 		return

@@ -88,6 +88,10 @@ func (a *admitting) grant(ctx context.Context, p *admit.Permit) error {
 	row := queries.InsertPermitParams{Gate: int64(p.Gate), Owner: p.Owner[:], RunID: []byte{}, Weight: int64(p.Weight), Until: int64(p.Until)}
 	if len(p.Runs) == 0 { // of a named owner
 		row.ExpiresAt = p.ExpiresAt.UnixMicro()
+		has, err := a.ExtendPermit(ctx, queries.ExtendPermitParams{ExpiresAt: row.ExpiresAt, Gate: row.Gate, Owner: row.Owner, Now: a.now})
+		if err != nil || has > 0 {
+			return err
+		}
 		return a.InsertPermit(ctx, row)
 	}
 	if p.Owner == (uuid.UUID{}) {

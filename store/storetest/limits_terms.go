@@ -15,6 +15,8 @@ func limitTermTests() map[string]func(*testing.T, *fixture) {
 		"until finished, every end of the run frees its place":            untilFinishedEnds,
 		"until finished or revived, a dead run has its place":             untilRevived,
 		"a run acquires places for an owner, and another gives them back": ownerPlaces,
+		"an owner that has places has no more of them for more runs":      ownerPlacesOnce,
+		"a heavy run that leaves its line is in nobody's way any more":    heavyLeaves,
 		"when full, drop cancels those beyond the places":                 whenFullDrop,
 		"when full, fail ends those beyond the places":                    whenFullFail,
 		"when full, retry puts off those beyond the places":               whenFullRetry,
@@ -103,6 +105,51 @@ func ownerPlaces(t *testing.T, f *fixture) {
 	f.wantAdmitted("another owner has it")
 	f.advance(11 * time.Minute)
 	f.wantAdmitted("it has expired", waits)
+}
+
+func ownerPlacesOnce(t *testing.T, f *fixture) {
+	f.declareLimits(semaphore("api", 2))
+	one, two := newRun(limited("api!acquire:20m0s:ann")), newRun(limited("api!acquire:10m0s:ann"))
+	f.enqueue(one, two, newRun(limited("api!acquire:10m0s:bob")))
+	if claims := f.admitAll(10); len(claims) != 1 || len(claims[0].runs) != 3 {
+		t.Fatalf("%d claims, want one of three runs", len(claims))
+	} else {
+		admittedAll(claims).end(success())
+	}
+	f.wantGate("two of one owner are together", "api", "", 2, 0)
+	heavy, other := newRun(limited("api*2!acquire:1m0s:ann")), newRun(limited("api"))
+	f.enqueue(heavy, other)
+	f.wantAdmitted("the owner has a place", heavy).end(success())
+	f.wantGate("it takes none that bob has", "api", "", 2, 1)
+	f.advance(11 * time.Minute)
+	f.wantGate("bob's time is over, and none of ann's is lost", "api", "", 1, 1)
+	f.wantAdmitted("bob's place", other).end(success())
+	f.advance(10 * time.Minute)
+	f.wantGate("ann's time is over", "api", "", 0, 0)
+	f.enqueue(newRun(limited("api*2!acquire:1m0s:ann")))
+	f.admitAll(10)
+	f.wantGate("its places are new ones", "api", "", 2, 0)
+}
+
+func heavyLeaves(_ *testing.T, f *fixture) {
+	f.declareLimits(semaphore("api", 3))
+	holds := newRun(limited("api*2"))
+	f.enqueue(holds)
+	f.wantAdmitted("it has two of three", holds)
+	for name, leave := range map[string]func(heavy store.NewRun){
+		"cancelled": func(heavy store.NewRun) { f.command(store.CancelRuns, heavy.ID) },
+		"deleted":   func(heavy store.NewRun) { f.command(store.DeleteRuns, heavy.ID) },
+		"replaced": func(heavy store.NewRun) {
+			f.existing(heavy.ID, newRun(func(r *store.NewRun) { r.Key, r.After = store.Key{Text: "k", Policy: store.KeyReplace}, time.Hour }))
+			f.command(store.DeleteRuns, heavy.ID)
+		},
+	} {
+		heavy, light := newRun(limited("api*2"), func(r *store.NewRun) { r.Key.Text = "k" }), newRun(limited("api"))
+		f.enqueue(heavy, light)
+		f.wantAdmitted("the first of the line wants two")
+		leave(heavy)
+		f.wantAdmitted(name, light).end(success())
+	}
 }
 
 func whenFullDrop(t *testing.T, f *fixture) {

@@ -295,6 +295,16 @@ WHERE gate = @gate
   AND run_id = @run_id
   AND (expires_at = 0 OR expires_at > @now);
 
+-- name: ExtendPermit :execrows
+-- Of a named owner: it has its places until the later of two instants. Index: the unique
+-- one of permits.
+UPDATE permits
+SET expires_at = max(expires_at, CAST(@expires_at AS INTEGER))
+WHERE gate = @gate
+  AND owner = @owner
+  AND run_id = x''
+  AND expires_at > @now;
+
 -- name: RenewPermit :execrows
 -- Index: the unique one of permits.
 UPDATE permits

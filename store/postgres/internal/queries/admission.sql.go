@@ -429,8 +429,8 @@ FROM (
         unnest($6::text[]) AS runs
 ) given
 ON CONFLICT (gate, owner) DO UPDATE
-SET expires_at = excluded.expires_at,
-    k = excluded.k,
+SET expires_at = greatest(permits.expires_at, excluded.expires_at),
+    k = CASE WHEN permits.until = 'x' THEN permits.k ELSE excluded.k END,
     until = excluded.until,
     runs = excluded.runs
 `
@@ -444,7 +444,8 @@ type InsertPermitsParams struct {
 	Runs     []string
 }
 
-// Index: permits_pkey. That of a named owner takes the place of the one that it has.
+// Index: permits_pkey. A named owner that has a permit keeps its places, for longer; one
+// whose time is over has been deleted.
 func (q *Queries) InsertPermits(ctx context.Context, arg InsertPermitsParams) error {
 	_, err := q.db.Exec(ctx, InsertPermits,
 		arg.Gates,

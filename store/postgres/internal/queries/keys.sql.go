@@ -738,12 +738,22 @@ func (q *Queries) TakeReady(ctx context.Context, arg TakeReadyParams) ([]uuid.UU
 }
 
 const TakeWaiting = `-- name: TakeWaiting :many
-DELETE FROM durable.waiting
-WHERE gate = ANY (($1::text)::bigint[] OPERATOR(pg_catalog.||) 0::bigint)
-  AND lane = $2::int
-  AND due_at = $3::timestamptz
-  AND run_id = $4::uuid
-RETURNING run_id
+WITH taken AS (
+    DELETE FROM durable.waiting
+    WHERE gate = ANY (($1::text)::bigint[] OPERATOR(pg_catalog.||) 0::bigint)
+      AND lane = $2::int
+      AND due_at = $3::timestamptz
+      AND run_id = $4::uuid
+    RETURNING run_id, gate, more
+), touched AS (
+    SELECT taken.gate FROM taken WHERE taken.more AND taken.gate <> 0
+), freed AS (
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    FROM (SELECT DISTINCT touched.gate FROM touched) freed
+)
+SELECT taken.run_id
+FROM taken
 `
 
 type TakeWaitingParams struct {
@@ -754,7 +764,10 @@ type TakeWaitingParams struct {
 }
 
 // TakeReady for a limited run, which waits in the line of one of its gates, or of none.
+// One that wanted more than one place may have been in the way of others: see CancelWaiting.
 // Index: waiting_order, a probe for each gate. Locks and idempotence: as TakeReady.
+// block: free of touched
+// end
 func (q *Queries) TakeWaiting(ctx context.Context, arg TakeWaitingParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, TakeWaiting,
 		arg.Gates,

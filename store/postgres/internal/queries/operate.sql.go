@@ -341,7 +341,7 @@ WITH taken AS MATERIALIZED (
             FOR NO KEY UPDATE OF place, pending SKIP LOCKED
         ) locked
     ))
-    RETURNING run_id
+    RETURNING run_id, gate, more
 ), cancelled AS (
     UPDATE durable.runs
     SET state = 5,
@@ -359,6 +359,8 @@ WITH taken AS MATERIALIZED (
     RETURNING permits.gate
 ), touched AS (
     SELECT finished.gate FROM finished
+    UNION ALL
+    SELECT taken.gate FROM taken WHERE taken.more AND taken.gate <> 0
 ), freed AS (
     INSERT INTO durable.turns (line, due_at, gate)
     SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
@@ -390,7 +392,8 @@ type CancelWaitingParams struct {
 }
 
 // CancelPending for limited runs, which wait in the lines of their gates. No gate is locked:
-// a turn without a waiter is harmless.
+// a turn without a waiter is harmless. A run that wanted more than one place of one gate may
+// have been in the way of others: its gate has a turn.
 // Index: runs_pkey, waiting_order, one probe for each gate of a run. Locks and idempotence:
 // as CancelPending.
 // block: end-permits of cancelled
@@ -818,7 +821,7 @@ WITH taken AS MATERIALIZED (
             FOR UPDATE OF place, pending SKIP LOCKED
         ) locked
     ))
-    RETURNING run_id
+    RETURNING run_id, gate, more
 ), deleted AS (
     DELETE FROM durable.runs
     WHERE id = ANY (ARRAY(SELECT taken.run_id FROM taken))
@@ -834,6 +837,8 @@ WITH taken AS MATERIALIZED (
     RETURNING permits.gate
 ), touched AS (
     SELECT finished.gate FROM finished
+    UNION ALL
+    SELECT taken.gate FROM taken WHERE taken.more AND taken.gate <> 0
 ), freed AS (
     INSERT INTO durable.turns (line, due_at, gate)
     SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate

@@ -153,6 +153,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.expiresBeforeStmt, err = db.PrepareContext(ctx, expiresBefore); err != nil {
 		return nil, fmt.Errorf("error preparing query ExpiresBefore: %w", err)
 	}
+	if q.extendPermitStmt, err = db.PrepareContext(ctx, extendPermit); err != nil {
+		return nil, fmt.Errorf("error preparing query ExtendPermit: %w", err)
+	}
 	if q.findCancelStmt, err = db.PrepareContext(ctx, findCancel); err != nil {
 		return nil, fmt.Errorf("error preparing query FindCancel: %w", err)
 	}
@@ -866,6 +869,11 @@ func (q *Queries) Close() error {
 	if q.expiresBeforeStmt != nil {
 		if cerr := q.expiresBeforeStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing expiresBeforeStmt: %w", cerr)
+		}
+	}
+	if q.extendPermitStmt != nil {
+		if cerr := q.extendPermitStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing extendPermitStmt: %w", cerr)
 		}
 	}
 	if q.findCancelStmt != nil {
@@ -1775,6 +1783,7 @@ type Queries struct {
 	examineQueuesStmt        *sql.Stmt
 	expiredLeasesStmt        *sql.Stmt
 	expiresBeforeStmt        *sql.Stmt
+	extendPermitStmt         *sql.Stmt
 	findCancelStmt           *sql.Stmt
 	findCheckpointStmt       *sql.Stmt
 	findClaimOfRunStmt       *sql.Stmt
@@ -1989,6 +1998,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		examineQueuesStmt:        q.examineQueuesStmt,
 		expiredLeasesStmt:        q.expiredLeasesStmt,
 		expiresBeforeStmt:        q.expiresBeforeStmt,
+		extendPermitStmt:         q.extendPermitStmt,
 		findCancelStmt:           q.findCancelStmt,
 		findCheckpointStmt:       q.findCheckpointStmt,
 		findClaimOfRunStmt:       q.findClaimOfRunStmt,

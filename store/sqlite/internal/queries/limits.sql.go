@@ -187,6 +187,37 @@ func (q *Queries) EndPenalty(ctx context.Context, arg EndPenaltyParams) (int64, 
 	return result.RowsAffected()
 }
 
+const extendPermit = `-- name: ExtendPermit :execrows
+UPDATE permits
+SET expires_at = max(expires_at, CAST(?1 AS INTEGER))
+WHERE gate = ?2
+  AND owner = ?3
+  AND run_id = x''
+  AND expires_at > ?4
+`
+
+type ExtendPermitParams struct {
+	ExpiresAt int64
+	Gate      int64
+	Owner     []byte
+	Now       int64
+}
+
+// Of a named owner: it has its places until the later of two instants. Index: the unique
+// one of permits.
+func (q *Queries) ExtendPermit(ctx context.Context, arg ExtendPermitParams) (int64, error) {
+	result, err := q.exec(ctx, q.extendPermitStmt, extendPermit,
+		arg.ExpiresAt,
+		arg.Gate,
+		arg.Owner,
+		arg.Now,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
 const findGate = `-- name: FindGate :one
 SELECT gate, tat, parts, since, last_at, not_before
 FROM gates

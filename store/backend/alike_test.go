@@ -1,0 +1,624 @@
+package backend_test
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/internal/pgtest"
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/backend"
+)
+
+var (
+	histories = flag.Int("histories", 4, "random histories that are played on all engines")
+	firstSeed = flag.Uint64("seed", 0, "of the first history; 0: any")
+)
+
+// TestEnginesAnswerAlike plays the same random history on the store in memory, on SQLite
+// and on PostgreSQL: what one answers, the others answer, and all have the same runs. In a
+// history nothing depends on how long a step takes: what is due later is due in an hour.
+func TestEnginesAnswerAlike(t *testing.T) {
+	t.Parallel()
+	for i := range *histories {
+		seed := *firstSeed + uint64(i) //nolint:gosec // not negative
+		if *firstSeed == 0 {
+			seed = rand.Uint64()
+		}
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			newHistory(t, seed).play(120)
+		})
+	}
+}
+
+// limits are of every kind. A rate's period is so long that none of it comes back.
+var limits = []store.Limit{ //nolint:gochecknoglobals // constants
+	{Name: "api", Kind: store.LimitSemaphore, Max: 2},
+	{Name: "mutex", Kind: store.LimitSemaphore, Max: 1},
+	{Name: "drop", Kind: store.LimitSemaphore, Max: 1, WhenFull: store.FullDrop},
+	{Name: "fail", Kind: store.LimitSemaphore, Max: 1, WhenFull: store.FullFail},
+	{Name: "retry", Kind: store.LimitSemaphore, Max: 1, WhenFull: store.FullRetry, RetryAfter: time.Hour},
+	{Name: "oldest", Kind: store.LimitSemaphore, Max: 1, WhenFull: store.FullCancelOldest},
+	{Name: "fixed", Kind: store.LimitFixedWindow, Max: 3, Period: store.MaxLimitPeriod},
+	{Name: "sliding", Kind: store.LimitSlidingWindow, Max: 3, Period: store.MaxLimitPeriod, Buckets: 10},
+	{Name: "bucket", Kind: store.LimitTokenBucket, Max: 1, Period: store.MaxLimitPeriod, Burst: 3},
+	{Name: "dynamic", Kind: store.LimitDynamicWindow, Max: 4, Period: store.MaxLimitPeriod, Buckets: 4, Least: 1, Most: 4},
+}
+
+// history is what was done to some stores, and what is known of it.
+type history struct {
+	t      *testing.T
+	random *rand.Rand
+	stores []backend.Store
+	told   []string // what was done, and what was answered
+	quiet  bool     // what is asked changes nothing
+
+	known []store.NewRun
+	held  []holding
+}
+
+// holding is what a worker has claimed at a time, with the claim of each run on each store.
+type holding struct {
+	worker  store.WorkerID
+	limited bool
+	runs    []store.RunID
+	claims  []map[store.RunID]lease.ClaimID
+}
+
+var engines = []string{"memory", "sqlite", "postgres"} //nolint:gochecknoglobals // a constant
+
+func newHistory(t *testing.T, seed uint64) *history {
+	t.Helper()
+	h := &history{t: t, random: rand.New(rand.NewPCG(seed, 1))} //nolint:gosec // a test
+	for _, dsn := range []string{"memory:", "sqlite:" + filepath.Join(t.TempDir(), "x.db"), pgtest.Database(t)} {
+		one, err := backend.Open(t.Context(), dsn, backend.Config{})
+		require.NoError(t, err)
+		t.Cleanup(one.Close)
+		_, err = one.Migrate(t.Context())
+		require.NoError(t, err)
+		h.stores = append(h.stores, one)
+	}
+	h.each("declare", func(s backend.Store) any {
+		return wordOf(s.Declare(t.Context(), store.Declaration{Worker: store.WorkerID{Name: "w", Instance: uuid.UUID{2}}, Limits: limits}))
+	})
+	return h
+}
+
+// each does something to every store, and compares the answers.
+func (h *history) each(what string, do func(s backend.Store) any) {
+	h.t.Helper()
+	var answers []string
+	for _, s := range h.stores {
+		text, err := json.Marshal(do(s))
+		require.NoError(h.t, err)
+		answers = append(answers, string(text))
+	}
+	if !h.quiet {
+		h.told = append(h.told, what+" -> "+clip(answers[0], 600))
+	}
+	for i, answer := range answers {
+		if answer != answers[0] {
+			h.t.Fatalf("%s: %s and %s differ:\n%s\nafter\n%s", what, engines[0], engines[i], strings.Join(answers, "\n"), h.last())
+		}
+	}
+}
+
+// last is what was done last.
+func (h *history) last() string { return strings.Join(h.told[max(len(h.told)-60, 0):], "\n") }
+
+func clip(text string, most int) string { return text[:min(len(text), most)] }
+
+// wordOf names an error by what it is.
+func wordOf(err error) string {
+	for _, known := range []error{store.ErrNotFound, store.ErrConflict, store.ErrInvalid, lease.ErrLost} {
+		if errors.Is(err, known) {
+			return known.Error()
+		}
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return "ok"
+}
+
+func (h *history) play(steps int) {
+	verbs := []func(){
+		h.enqueue, h.enqueue, h.enqueue, h.claim, h.claim, h.claim, h.admit, h.admit, h.admit, h.settle, h.settle, h.settle, h.settle,
+		h.crash, h.operate, h.operate, h.queue, h.limit, h.outside, h.handBack, h.list, h.acknowledge,
+	}
+	for step := range steps {
+		verbs[h.random.IntN(len(verbs))]()
+		if step%10 == 9 {
+			h.compare()
+		}
+	}
+	h.compare()
+}
+
+// one chooses.
+func one[T any](h *history, from ...T) T { return from[h.random.IntN(len(from))] }
+
+func (h *history) enqueue() {
+	var runs []store.NewRun
+	for range 1 + h.random.IntN(4) {
+		runs = append(runs, h.newRun())
+	}
+	if h.random.IntN(10) == 0 && len(h.known) > 0 {
+		runs = append(runs, h.known[h.random.IntN(len(h.known))]) // its answer was lost
+	}
+	h.known = append(h.known, runs...)
+	h.each("enqueue "+h.ids(runs), func(s backend.Store) any {
+		receipts, err := s.Enqueue(h.t.Context(), runs...)
+		return []any{receipts, wordOf(err)}
+	})
+}
+
+func (h *history) newRun() store.NewRun {
+	run := store.NewRun{
+		ID: store.NewRunID(), Job: one(h, "mail", "pay"), Queue: one(h, "default", "default", "other"), Priority: h.random.IntN(3), Args: []byte(`{"n":1}`),
+		MaxAttempts: 1 + h.random.IntN(3), Tags: one(h, nil, []string{"a"}, []string{"a", "b"}), Metadata: one(h, nil, store.Metadata{"tenant": "x"}),
+		OnCrash: one(h, store.CrashRetry, store.CrashRetry, store.CrashDead), Timeout: one(h, 0, time.Minute),
+	}
+	switch h.random.IntN(6) {
+	case 0:
+		run.Key = store.Key{Text: one(h, "k", "l"), HeldFor: one(h, 0, time.Hour)}
+	case 1:
+		run.Key = store.Key{Text: one(h, "k", "l"), Policy: store.KeyReplace}
+	case 2:
+		run.Key = store.Key{Text: one(h, "k", "l"), Policy: store.KeyDebounce, Quiet: time.Hour, AtMost: one(h, 0, 2*time.Hour)}
+	case 3:
+		run.After = time.Hour
+	}
+	if h.random.IntN(2) == 0 {
+		run.Limits = []store.LimitUse{h.use()}
+	}
+	return run
+}
+
+// use is one limit: in whose line a run waits that has several is the store's to say.
+func (h *history) use() store.LimitUse {
+	limit := limits[h.random.IntN(len(limits))]
+	use := store.LimitUse{Limit: limit.Name, Key: one(h, "", "x"), Weight: h.random.IntN(3)}
+	switch {
+	case limit.Rate():
+	case h.random.IntN(5) == 0:
+		use.Owner, use.Mode = one(h, "ann", "bob"), store.LimitRelease
+		if h.random.IntN(2) == 0 {
+			use.Mode, use.Until, use.OwnedFor = store.LimitAcquire, store.UntilExpires, time.Hour
+		}
+	default:
+		use.Until = one(h, 0, store.UntilSettled, store.UntilFinished, store.UntilFinishedOrRevived)
+	}
+	return use
+}
+
+// outside takes places and starts outside of runs.
+func (h *history) outside() {
+	limit := limits[h.random.IntN(len(limits))]
+	request := store.LimitRequest{Limit: limit.Name, Key: one(h, "", "x"), Weight: 1 + h.random.IntN(2)}
+	switch {
+	case h.random.IntN(6) == 0:
+		request.Usage, request.For, request.Weight = store.UsagePenalize, time.Hour, 0
+	case limit.Rate():
+		request.Usage = one(h, store.UsageTake, store.UsageCharge)
+	default:
+		request.Usage, request.Owner = one(h, store.UsageAcquire, store.UsageRenew, store.UsageGive, store.UsageGive), one(h, "ann", "bob")
+		if request.Usage != store.UsageGive {
+			request.For = time.Hour
+		}
+		if request.Usage != store.UsageAcquire {
+			request.Weight = 0
+		}
+	}
+	h.each(fmt.Sprintf("use %+v", request), func(s backend.Store) any {
+		grant, err := s.UseLimit(h.t.Context(), request)
+		return []any{grant.Granted, grant.RetryIn > time.Minute, grant.Expires > time.Minute, wordOf(err)}
+	})
+}
+
+// ids names runs by when they were made.
+func (h *history) ids(runs []store.NewRun) string {
+	var names []string
+	for _, run := range runs {
+		names = append(names, fmt.Sprintf("%s(%s %s p%d key %v limits %v after %v tries %d)", run.ID, run.Job, run.Queue, run.Priority, run.Key, run.Limits, run.After, run.MaxAttempts))
+	}
+	return strings.Join(names, ", ")
+}
+
+// heads are the heads of a store in an order that all have.
+func (h *history) heads(s backend.Store) []store.Head {
+	heads, err := s.Heads(h.t.Context(), store.Serves{Queues: []string{"default", "other"}, Jobs: []string{"mail", "pay"}})
+	require.NoError(h.t, err)
+	slices.SortFunc(heads, func(a, b store.Head) int {
+		return cmp.Or(cmp.Compare(kindOf(a), kindOf(b)), -cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Job, b.Job), a.DueAt.Compare(b.DueAt))
+	})
+	return heads
+}
+
+func kindOf(head store.Head) string {
+	switch {
+	case head.Line != 0 && head.Lane == 0:
+		return "limit's line"
+	case head.Line != 0 && head.Lane < 0:
+		return "isolated line"
+	case head.Line != 0:
+		return "lane's line"
+	case head.Lane < 0:
+		return "isolated"
+	default:
+		return "lane"
+	}
+}
+
+// request is what a claim begins with; every store fills in its own lanes.
+func (h *history) request() store.ClaimRequest {
+	return store.ClaimRequest{Claim: lease.NewClaimID(), Worker: one(h, store.WorkerID{Name: "v", Instance: uuid.UUID{1}}, store.WorkerID{Name: "w", Instance: uuid.UUID{2}}), Duration: time.Hour, Limit: 1 + h.random.IntN(4)}
+}
+
+func (h *history) claim() {
+	request, isolated := h.request(), h.random.IntN(4) == 0
+	if isolated {
+		request.Limit, request.Alone = 1, true
+	}
+	h.take("claim", request, func(request *store.ClaimRequest, head store.Head) {
+		if head.Line == 0 && head.Waiting && (head.Lane < 0) == isolated && head.In <= 0 {
+			request.Steps = append(request.Steps, store.Step{Lane: head.Lane, Take: request.Limit})
+		}
+	})
+}
+
+// admit takes all turns that are due, so that the order of the lines of several limits
+// means nothing.
+func (h *history) admit() {
+	request, isolated := h.request(), h.random.IntN(4) == 0
+	request.Limit = 1000
+	if isolated {
+		request.Limit, request.Alone = 1, true
+	}
+	h.take("admit", request, func(request *store.ClaimRequest, head store.Head) {
+		switch {
+		case isolated && head.Line < 0 && head.Waiting && head.In <= 0 && len(request.Lanes) == 0:
+			request.Admissions, request.Lanes = []store.Admission{{Line: head.Line, Take: 100}}, []store.LaneID{head.Line}
+		case !isolated && head.Line == 0 && head.Lane > 0:
+			request.Lanes = append(request.Lanes, head.Lane)
+		case !isolated && head.Line > 0 && head.Waiting && head.In <= 0:
+			request.Admissions = append(request.Admissions, store.Admission{Line: head.Line, Take: request.Limit})
+		}
+	})
+}
+
+// take claims from every store, and again while runs are found: a store may have turns
+// that admit nothing, where another has none.
+func (h *history) take(what string, request store.ClaimRequest, add func(*store.ClaimRequest, store.Head)) {
+	again := 1
+	if what == "admit" && !request.Alone {
+		again = 4
+	}
+	held := holding{worker: request.Worker, limited: what == "admit"}
+	claims := []lease.ClaimID{request.Claim}
+	for len(claims) < again {
+		claims = append(claims, lease.NewClaimID())
+	}
+	h.each(what+fmt.Sprintf(" limit %d alone %v", request.Limit, request.Alone), func(s backend.Store) any {
+		var answer []any
+		claim := map[store.RunID]lease.ClaimID{}
+		held.runs = nil
+		for _, id := range claims {
+			r := request
+			r.Claim = id
+			for _, head := range h.heads(s) {
+				add(&r, head)
+			}
+			if len(r.Steps)+len(r.Admissions) == 0 {
+				break
+			}
+			claimed, err := s.Claim(h.t.Context(), r)
+			if err != nil {
+				return wordOf(err)
+			}
+			for _, run := range claimed {
+				answer = append(answer, []any{run.ID, run.Attempt, run.MaxAttempts, run.CrashCount, run.Timeout, run.Key, run.Tags, run.Metadata, string(run.Args)})
+				held.runs, claim[run.ID] = append(held.runs, run.ID), id
+			}
+		}
+		if what == "admit" { // across keys no order is promised
+			slices.SortFunc(answer, func(a, b any) int { return cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+		}
+		held.claims = append(held.claims, claim)
+		return answer
+	})
+	if len(held.runs) > 0 {
+		h.held = append(h.held, held)
+	}
+}
+
+// together reports whether all runs are of one claim, on each store.
+func (held *holding) together() bool {
+	for _, claims := range held.claims {
+		for _, id := range held.runs {
+			if claims[id] != held.claims[0][held.runs[0]] {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (h *history) settle() {
+	if len(h.held) == 0 {
+		return
+	}
+	i := h.random.IntN(len(h.held))
+	held := h.held[i]
+	n := 1 + h.random.IntN(len(held.runs))
+	ends := make([]store.Settled, n)
+	for j := range ends {
+		ends[j] = store.Settled{ID: held.runs[j], Outcome: one(h, store.Outcome{Kind: store.Success, Result: []byte(`1`)}, store.Outcome{Kind: store.Success},
+			store.Outcome{Kind: store.Failure, Error: "e"}, store.Outcome{Kind: store.Failure, Error: "e", After: time.Hour},
+			store.Outcome{Kind: store.Death, Error: "dead", Stack: "s"}, store.Outcome{Kind: store.Cancellation, Error: "c"},
+			store.Outcome{Kind: store.Snoozed, After: time.Hour}, store.Outcome{Kind: store.HandedBack}, store.Outcome{Kind: store.HandedBack, Unbegun: true})}
+	}
+	left := held.runs[n:]
+	if h.held[i].runs = left; len(left) == 0 {
+		h.held = slices.Delete(h.held, i, i+1)
+	}
+	for again := range 1 + h.random.IntN(5)/4 {
+		h.each(fmt.Sprintf("settle %v, repeat %d", outcomes(ends), again), func(s backend.Store) any {
+			claims := held.claims[slices.Index(h.stores, s)]
+			var settlements []store.Settlement
+			var order []store.RunID
+			for _, claim := range h.claimsOf(ends, claims) {
+				settlement := store.Settlement{Claim: claim, Worker: held.worker, Limited: held.limited,
+					Last: !slices.ContainsFunc(left, func(id store.RunID) bool { return claims[id] == claim })}
+				for _, end := range ends {
+					if claims[end.ID] == claim {
+						settlement.Runs, order = append(settlement.Runs, end), append(order, end.ID)
+					}
+				}
+				settlements = append(settlements, settlement)
+			}
+			verdicts, err := s.Settle(h.t.Context(), settlements)
+			answer := map[string]store.Verdict{}
+			for j, verdict := range verdicts {
+				answer[order[j].String()] = verdict
+			}
+			return []any{answer, wordOf(err)}
+		})
+	}
+}
+
+// claimsOf are the claims of some runs, each once.
+func (h *history) claimsOf(ends []store.Settled, claims map[store.RunID]lease.ClaimID) (all []lease.ClaimID) {
+	for _, end := range ends {
+		if !slices.Contains(all, claims[end.ID]) {
+			all = append(all, claims[end.ID])
+		}
+	}
+	return all
+}
+
+func outcomes(ends []store.Settled) (texts []string) {
+	for _, run := range ends {
+		texts = append(texts, fmt.Sprintf("%s %v after %v", run.ID, run.Outcome.Kind, run.Outcome.After))
+	}
+	return texts
+}
+
+// crash lets the lease of a claim end, and its runs be reclaimed.
+func (h *history) crash() {
+	if len(h.held) == 0 {
+		return
+	}
+	i := h.random.IntN(len(h.held))
+	held := h.held[i]
+	if !held.together() {
+		return
+	}
+	claim := held.claims[0][held.runs[0]]
+	if h.random.IntN(2) == 0 {
+		h.held = slices.Delete(h.held, i, i+1) // or its worker settles too late
+	}
+	h.each("crash", func(s backend.Store) any {
+		renewed, err := s.Renew(h.t.Context(), []lease.ClaimID{claim}, time.Microsecond)
+		return []any{len(renewed), wordOf(err)}
+	})
+	<-time.After(2 * time.Millisecond) // the microsecond is over on every clock
+	h.each("reclaim", func(s backend.Store) any {
+		result, err := s.Reclaim(h.t.Context(), store.ReclaimRequest{MaxCrashes: 3, Limit: 100})
+		var answer []string
+		for _, run := range result.Runs {
+			answer = append(answer, fmt.Sprint(run.ID, run.Job, run.Queue, run.Worker, run.State, run.CrashCount))
+		}
+		slices.Sort(answer)
+		return []any{result.Leases, answer, len(result.SetAside), wordOf(err)}
+	})
+}
+
+func (h *history) handBack() {
+	if len(h.held) == 0 {
+		return
+	}
+	i := h.random.IntN(len(h.held))
+	held := h.held[i]
+	if !held.together() {
+		return
+	}
+	h.held = slices.Delete(h.held, i, i+1)
+	request := store.ClaimRequest{Claim: held.claims[0][held.runs[0]], Worker: held.worker, Duration: time.Hour, Limit: 1}
+	if held.limited {
+		request.Admissions = []store.Admission{{Line: 1, Take: 1}}
+	} else {
+		request.Steps = []store.Step{{Lane: 1, Take: 1}}
+	}
+	h.each(fmt.Sprint("hand back ", held.runs), func(s backend.Store) any {
+		n, err := s.HandBack(h.t.Context(), request)
+		return []any{n, wordOf(err)}
+	})
+}
+
+// some are a few of the runs.
+func (h *history) some() []store.RunID {
+	var ids []store.RunID
+	for range min(1+h.random.IntN(4), len(h.known)) {
+		ids = append(ids, h.known[h.random.IntN(len(h.known))].ID)
+	}
+	return ids
+}
+
+func (h *history) operate() {
+	action := one(h, store.CancelRuns, store.RetryRuns, store.RetryRuns, store.DeleteRuns)
+	ids := h.some()
+	h.each(fmt.Sprint(action, ids), func(s backend.Store) any {
+		changed, err := s.Operate(h.t.Context(), store.RunCommand{Action: action, Runs: ids, By: "ann", Reason: "why"})
+		return []any{changed, wordOf(err)}
+	})
+}
+
+func (h *history) acknowledge() {
+	ids := h.some()
+	h.each(fmt.Sprint("acknowledge", ids), func(s backend.Store) any {
+		changed, err := s.Operate(h.t.Context(), store.RunCommand{Action: store.AcknowledgeRuns, Runs: ids, By: "ann"})
+		return []any{changed, wordOf(err)}
+	})
+}
+
+func (h *history) queue() {
+	name, action := one(h, "default", "other"), one(h, store.PauseQueue, store.ResumeQueue, store.ResumeQueue)
+	h.each(fmt.Sprint(action, name), func(s backend.Store) any { return wordOf(s.SetQueue(h.t.Context(), name, action, "ann")) })
+}
+
+func (h *history) limit() {
+	limit := one(h, append(limits[:len(limits):len(limits)], store.Limit{Name: store.QueueCap("other"), Kind: store.LimitSemaphore})...)
+	limit.Max = max(h.random.IntN(4), limit.Most)
+	change := store.LimitChange{Command: one(h, store.SetLimit, store.DrainLimit, store.ResumeLimit, store.ResumeLimit, store.DisableLimit, store.DeleteLimit, store.LiftPenalty),
+		Limit: limit, By: "ann"}
+	if change.Command == store.LiftPenalty {
+		change.Key = one(h, "", "x")
+	}
+	h.each(fmt.Sprintf("%s %s %q max %d", change.Command, limit.Name, change.Key, limit.Max), func(s backend.Store) any { return wordOf(s.ChangeLimit(h.t.Context(), change)) })
+}
+
+// list lists and counts by some filter.
+func (h *history) list() {
+	filter := store.Filter{Limit: 1 + h.random.IntN(20)}
+	for range h.random.IntN(3) {
+		switch h.random.IntN(8) {
+		case 0:
+			filter.States = one(h, []store.State{store.Pending}, []store.State{store.Dead, store.Cancelled}, []store.State{store.Running, store.Succeeded})
+		case 1:
+			filter.Jobs = []string{one(h, "mail", "none")}
+		case 2:
+			filter.Queues = []string{one(h, "other", "default")}
+		case 3:
+			filter.Tag = one(h, "a", "b")
+		case 4:
+			filter.Key = one(h, "k", "l")
+		case 5:
+			filter.Worker = one(h, "v", "w")
+		case 6:
+			filter.Error = one(h, "dea", "wh", "E")
+		default:
+			filter.Metadata = store.Metadata{"tenant": one(h, "x", "y")}
+		}
+	}
+	h.each(fmt.Sprintf("list %+v", filter), func(s backend.Store) any {
+		page, err := s.Runs(h.t.Context(), filter)
+		var ids []store.RunID
+		for _, run := range page.Runs {
+			ids = append(ids, run.ID)
+		}
+		counts, failed := s.CountMatching(h.t.Context(), filter)
+		return []any{ids, page.Next, wordOf(err), counts, wordOf(failed)}
+	})
+}
+
+// compare compares all that the stores have.
+func (h *history) compare() {
+	h.t.Helper()
+	ctx := h.t.Context()
+	h.quiet = true
+	defer func() { h.quiet = false }()
+	h.each("counts", func(s backend.Store) any {
+		counts, err := s.Counts(ctx)
+		return []any{counts, wordOf(err)}
+	})
+	for _, run := range h.known {
+		h.each("run "+run.ID.String(), func(s backend.Store) any { return h.record(ctx, s, run.ID) })
+	}
+	h.each("queues", func(s backend.Store) any {
+		queues, err := s.Queues(ctx)
+		queues = slices.DeleteFunc(queues, func(q store.QueueInfo) bool { // one that an enqueue named which was refused may be known
+			return !q.Paused && q.MaxConcurrent == nil
+		})
+		return []any{queues, wordOf(err)}
+	})
+	h.each("problems", func(s backend.Store) any {
+		problems, err := s.Problems(ctx, store.ProblemFilter{})
+		var answer []string
+		for _, p := range problems {
+			answer = append(answer, fmt.Sprint(p.Run, p.Job, p.Queue, p.Reason))
+		}
+		slices.Sort(answer)
+		return []any{answer, wordOf(err)}
+	})
+	// In which of two lines a run waits whose named owner has a permit is the store's to say.
+	h.each("limits", func(s backend.Store) any {
+		limits, err := s.ListLimits(ctx, store.LimitFilter{Caps: true})
+		var answer []any
+		for _, l := range limits {
+			answer = append(answer, []any{l.Name, l.Max, l.State, l.Edited, l.InUse})
+		}
+		return []any{answer, wordOf(err)}
+	})
+	for _, key := range []string{"", "x"} {
+		for _, limit := range append(limits[:len(limits):len(limits)], store.Limit{Name: store.QueueCap("other")}) {
+			h.each("gate "+limit.Name+"="+key, func(s backend.Store) any {
+				gate, err := s.Gate(ctx, limit.Name, key)
+				return []any{gate.InUse, len(gate.Permits), gate.NotBefore != nil, wordOf(err)}
+			})
+		}
+	}
+	h.each("faults of limits", func(s backend.Store) any {
+		faults, err := s.CheckLimits(ctx)
+		if len(faults) > 0 {
+			h.t.Errorf("%s: %+v\n%v\nafter\n%s", engines[slices.Index(h.stores, s)], faults, h.record(ctx, s, faults[0].Run), h.last())
+		}
+		return wordOf(err)
+	})
+}
+
+// record is what a store has of a run, with the times by what they say.
+func (h *history) record(ctx context.Context, s backend.Store, id store.RunID) any {
+	r, err := s.Run(ctx, id)
+	if err != nil {
+		return wordOf(err)
+	}
+	due := "now"
+	if later := time.Until(r.DueAt); later > 10*time.Minute {
+		due = fmt.Sprint("in hours: ", int((later+10*time.Minute)/time.Hour))
+	}
+	set := func(t *time.Time) bool { return t != nil }
+	var attempts []any
+	for _, a := range r.Attempts {
+		attempts = append(attempts, []any{a.Number, a.Outcome, a.Worker, a.Error, a.Stack})
+	}
+	if r.State.Terminal() {
+		due = ""
+	}
+	return []any{r.Job, r.Queue, r.State, r.Attempt, r.MaxAttempts, r.CrashCount, r.Isolated, r.Priority, due, set(r.StartedAt), set(r.FinishedAt), r.Timeout,
+		r.Worker, r.Key, r.Tags, r.Metadata, r.Limits, string(r.Args), string(r.Result), r.Error, attempts}
+}
