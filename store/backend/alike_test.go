@@ -25,6 +25,7 @@ import (
 
 var (
 	histories = flag.Int("histories", 4, "random histories that are played on all engines")
+	steps     = flag.Int("steps", 120, "of each history")
 	firstSeed = flag.Uint64("seed", 0, "of the first history; 0: any")
 )
 
@@ -40,7 +41,7 @@ func TestEnginesAnswerAlike(t *testing.T) {
 		}
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			newHistory(t, seed).play(120)
+			newHistory(t, seed).play(*steps)
 		})
 	}
 }
@@ -305,8 +306,8 @@ func (h *history) admit() {
 // that admit nothing, where another has none.
 func (h *history) take(what string, request store.ClaimRequest, add func(*store.ClaimRequest, store.Head)) {
 	again := 1
-	if what == "admit" && !request.Alone {
-		again = 4
+	if what == "admit" {
+		again = 6
 	}
 	held := holding{worker: request.Worker, limited: what == "admit"}
 	claims := []lease.ClaimID{request.Claim}
@@ -323,7 +324,7 @@ func (h *history) take(what string, request store.ClaimRequest, add func(*store.
 			for _, head := range h.heads(s) {
 				add(&r, head)
 			}
-			if len(r.Steps)+len(r.Admissions) == 0 {
+			if len(r.Steps)+len(r.Admissions) == 0 || r.Alone && len(answer) > 0 {
 				break
 			}
 			claimed, err := s.Claim(h.t.Context(), r)

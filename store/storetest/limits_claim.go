@@ -189,6 +189,8 @@ func limitEndTests() map[string]func(*testing.T, *fixture) {
 		"a crash frees the place with the reclaim":                           crashFrees,
 		"a lease reclaimed in parts frees place by place":                    crashFreesInParts,
 		"a run in its second crash is claimed alone, under its limit":        isolatedLimited,
+		"a run in its second crash is found where it needs no place":         isolatedRelease,
+		"an isolated run is found where it is replaced by a limited one":     isolatedReplaced,
 		"a settle that comes too late frees nothing":                         zombieFreesNothing,
 		"a settle that is repeated frees nothing":                            settleTwiceFreesOnce,
 		"a settle of several claims frees the places of all":                 settleManyClaims,
@@ -296,21 +298,48 @@ func isolatedLimited(t *testing.T, f *fixture) {
 	}
 	other := newRun(limited("api"))
 	f.enqueue(other)
+	claim := f.admitAlone(run)
+	f.wantAdmitted("its place is taken")
+	claim.end(success())
+	f.wantAdmitted("the other", other)
+}
+
+func isolatedRelease(_ *testing.T, f *fixture) {
+	f.declareLimits(semaphore("api", 1))
+	run := newRun(limited("api!release:ann"), func(r *store.NewRun) { r.MaxAttempts = 10 })
+	f.enqueue(run)
+	for range 2 {
+		f.wantAdmitted("it", run)
+		f.advance(31 * time.Second)
+		f.reclaim()
+	}
+	f.admitAlone(run).end(success())
+}
+
+func isolatedReplaced(_ *testing.T, f *fixture) {
+	f.declareLimits(semaphore("api", 1))
+	run := newRun(func(r *store.NewRun) { r.Key.Text = "k" })
+	f.isolate(run)
+	f.existing(run.ID, newRun(limited("api"), func(r *store.NewRun) { r.Key = store.Key{Text: "k", Policy: store.KeyReplace} }))
+	f.admitAlone(run).end(success())
+}
+
+// admitAlone claims an isolated run under its limits, and expects this one.
+func (f *fixture) admitAlone(want store.NewRun) admitted {
+	f.t.Helper()
 	heads, err := f.store.Heads(f.ctx, store.Serves{Queues: []string{store.DefaultQueue}, Jobs: []string{"mail"}})
 	if err != nil {
-		t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	at := slices.IndexFunc(heads, func(h store.Head) bool { return h.Line < 0 })
 	if at < 0 || heads[at].Lane != heads[at].Line || !heads[at].Waiting {
-		t.Fatalf("heads %+v, want one of the line of isolated runs", heads)
+		f.t.Fatalf("heads %+v, want one of the line of isolated runs", heads)
 	}
 	request := store.ClaimRequest{Claim: lease.NewClaimID(), Worker: newWorker("alone"), Duration: 30 * time.Second, Limit: 1, Alone: true,
 		Admissions: []store.Admission{{Line: heads[at].Line, Take: 1}}, Lanes: []store.LaneID{heads[at].Lane}}
 	claimed, err := f.store.Claim(f.ctx, request)
-	if err != nil || len(claimed) != 1 || claimed[0].ID != run.ID || claimed[0].Lane != heads[at].Lane || claimed[0].CrashCount != 2 {
-		t.Fatalf("claimed %+v (%v), want the isolated run", claimed, err)
+	if err != nil || len(claimed) != 1 || claimed[0].ID != want.ID || claimed[0].Lane != heads[at].Lane || claimed[0].CrashCount != 2 {
+		f.t.Fatalf("claimed %+v (%v), want the isolated run", claimed, err)
 	}
-	f.wantAdmitted("its place is taken")
-	(admitted{f, request.Claim, request.Worker, claimed}).end(success())
-	f.wantAdmitted("the other", other)
+	return admitted{f, request.Claim, request.Worker, claimed}
 }

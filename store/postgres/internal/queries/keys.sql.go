@@ -493,6 +493,15 @@ WITH replaced AS (
 ), forgotten AS (
     DELETE FROM durable.progress
     WHERE run_id = $21::uuid
+), isolated AS (
+    INSERT INTO durable.limit_lanes (limit_id, lane)
+    SELECT known.limit_id, replaced.lane
+    FROM replaced
+    JOIN durable.limit_lanes known ON known.lane = -replaced.lane
+    WHERE replaced.lane < 0
+      AND replaced.gates IS NOT NULL
+    ORDER BY known.limit_id
+    ON CONFLICT DO NOTHING
 ), queued AS (
     INSERT INTO durable.ready (lane, due_at, run_id)
     SELECT replaced.lane, replaced.due_at, replaced.id

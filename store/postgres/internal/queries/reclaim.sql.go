@@ -415,11 +415,12 @@ WITH expired AS MATERIALIZED (
     FROM ended
 ), isolated AS (
     INSERT INTO durable.limit_lanes (limit_id, lane)
-    SELECT DISTINCT (waited.gate >> 43)::int, reclaimed.lane
+    SELECT DISTINCT known.limit_id, reclaimed.lane
     FROM reclaimed
-    CROSS JOIN unnest(reclaimed.gates) AS waited (gate)
+    JOIN durable.limit_lanes known ON known.lane = -reclaimed.lane
     WHERE reclaimed.lane < 0
       AND reclaimed.state = 0
+      AND reclaimed.gates IS NOT NULL
     ORDER BY 1, 2
     ON CONFLICT DO NOTHING
 ), gone AS (
