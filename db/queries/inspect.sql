@@ -181,7 +181,7 @@ WHERE runs.id < @below
   )
   AND (
       pg_catalog.cardinality(@meta_names::text[]) = 0
-      OR NOT EXISTS (
+      OR runs.metadata IS NOT NULL AND NOT EXISTS (
           SELECT
           FROM (
               SELECT
@@ -383,7 +383,7 @@ WHERE runs.id = ANY (@ids::uuid[])
   )
   AND (
       pg_catalog.cardinality(@meta_names::text[]) = 0
-      OR NOT EXISTS (
+      OR runs.metadata IS NOT NULL AND NOT EXISTS (
           SELECT
           FROM (
               SELECT
@@ -579,7 +579,7 @@ LEFT JOIN LATERAL (
       )
       AND (
           pg_catalog.cardinality(@meta_names::text[]) = 0
-          OR NOT EXISTS (
+          OR runs.metadata IS NOT NULL AND NOT EXISTS (
               SELECT
               FROM (
                   SELECT
@@ -657,7 +657,7 @@ WHERE runs.id = ANY (@ids::uuid[])
   )
   AND (
       pg_catalog.cardinality(@meta_names::text[]) = 0
-      OR NOT EXISTS (
+      OR runs.metadata IS NOT NULL AND NOT EXISTS (
           SELECT
           FROM (
               SELECT

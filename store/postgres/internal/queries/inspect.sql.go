@@ -155,7 +155,7 @@ LEFT JOIN LATERAL (
       )
       AND (
           pg_catalog.cardinality($13::text[]) = 0
-          OR NOT EXISTS (
+          OR runs.metadata IS NOT NULL AND NOT EXISTS (
               SELECT
               FROM (
                   SELECT
@@ -418,7 +418,7 @@ WHERE runs.id = ANY ($1::uuid[])
   )
   AND (
       pg_catalog.cardinality($12::text[]) = 0
-      OR NOT EXISTS (
+      OR runs.metadata IS NOT NULL AND NOT EXISTS (
           SELECT
           FROM (
               SELECT
@@ -722,7 +722,7 @@ WHERE runs.id < $1
   )
   AND (
       pg_catalog.cardinality($11::text[]) = 0
-      OR NOT EXISTS (
+      OR runs.metadata IS NOT NULL AND NOT EXISTS (
           SELECT
           FROM (
               SELECT
@@ -969,7 +969,7 @@ WHERE runs.id = ANY ($1::uuid[])
   )
   AND (
       pg_catalog.cardinality($12::text[]) = 0
-      OR NOT EXISTS (
+      OR runs.metadata IS NOT NULL AND NOT EXISTS (
           SELECT
           FROM (
               SELECT
