@@ -44,12 +44,12 @@ func TestChartsAreDrawnAsATemplateWould(t *testing.T) {
 func TestVisibleKeepsWhatPeopleSee(t *testing.T) {
 	t.Parallel()
 	for page, want := range map[string]string{
-		"":                            "",
-		"<p>plain</p>":                "<p>plain</p>",
+		"":                             "",
+		"<p>plain</p>":                 "<p>plain</p>",
 		"a\tb\nc é 👩 z":                "a\tb\nc é 👩 z",
 		"\x1b[31m<i>\u202e</i>\x7fend": `\u001b[31m<i>\u202e</i>\u007fend`,
-		"<b title=\"\u202e\x00\">":    `<b title="&#x202e;&#x0;">`,
-		"cut \xff here\xff":           "cut \ufffd here\ufffd",
+		"<b title=\"\u202e\x00\">":     `<b title="&#x202e;&#x0;">`,
+		"cut \xff here\xff":            "cut \ufffd here\ufffd",
 	} {
 		require.Equal(t, want, string(visible([]byte(page))))
 	}

@@ -31,7 +31,7 @@ const (
 // countMostFor is how far runs that pass a filter are counted: a few for who does not wait,
 // because a count that is given up has no number, and costs a connection.
 func countMostFor(ctx context.Context) int {
-	if deadline, bounded := ctx.Deadline(); bounded && time.Until(deadline) < countSoon {
+	if waitsLess(ctx, countSoon) {
 		return countSoonMost
 	}
 	return countMost
