@@ -24,7 +24,7 @@ const (
 	sampleHits = 100
 	// countSoonMost is how far those that pass a filter are counted for who waits for less
 	// than countSoon.
-	countSoonMost = 10_000
+	countSoonMost = 5_000
 	countSoon     = time.Second
 )
 

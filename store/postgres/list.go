@@ -118,9 +118,9 @@ func (l *lister) list(ctx context.Context) (store.Page, error) {
 		return l.problems(ctx)
 	}
 	if !l.only(store.Pending, store.Running) {
-		return l.walk(ctx, walks()...)
+		return l.walk(ctx, pageFirst, pageSecond, pageMost)
 	}
-	page, err := l.walk(ctx, pageFirst)
+	page, err := l.walk(ctx, pageFirst, pageSecond)
 	if err != nil || len(page.Runs) == l.limit || page.Next == (store.RunID{}) {
 		return page, err
 	}
@@ -128,7 +128,7 @@ func (l *lister) list(ctx context.Context) (store.Page, error) {
 	if few || err != nil {
 		return page, err
 	}
-	return l.walk(ctx, walks()[1:]...)
+	return l.walk(ctx, pageMost)
 }
 
 // readLanes finds the lanes that pass the filter.
@@ -266,9 +266,6 @@ func (l *lister) unfinished(ctx context.Context) (page store.Page, few bool, err
 func (l *lister) these(ctx context.Context, ids uuidArray, floor uuid.UUID) (store.Page, error) {
 	return l.page(ctx, floor, queries.ListThese, ids)
 }
-
-// walks are how many runs are examined along the key after each try.
-func walks() []int { return []int{pageFirst, pageSecond, pageMost} }
 
 // walk lists runs along their key, downwards, as far as the last bound goes. Each try
 // continues where the one before has ended.
