@@ -51,6 +51,20 @@ func (o *Operator) LastCounts(ctx context.Context) RunCounts {
 	return c.last
 }
 
+// slowCounts returns the numbers that LastCounts would, if they are known and counting takes
+// longer than it waits.
+func (o *Operator) slowCounts(ctx context.Context) (counts RunCounts, slow bool) {
+	c := &o.counting
+	c.mu.Lock()
+	slow = c.slow
+	c.mu.Unlock()
+	if !slow {
+		return RunCounts{}, false
+	}
+	counts = o.LastCounts(ctx)
+	return counts, counts.Counts != nil
+}
+
 // readCounts counts the runs, and keeps the numbers when the store has answered.
 func (o *Operator) readCounts(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, countsLimit)

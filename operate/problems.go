@@ -77,15 +77,15 @@ func (o *Operator) Problems(ctx context.Context, filter ProblemFilter) (ProblemL
 		return list, err
 	}
 	list.Read = store.Count{N: int64(len(problems)), AtLeast: len(problems) >= store.MaxProblems}
-	at := map[string]int{}
+	type alike struct{ job, like string }
+	at := map[alike]int{}
 	for i := range problems {
 		p := &problems[i]
-		like := o.likes.of(p.Reason)
-		id := groupID(p.Job, like)
-		n, known := at[id]
+		of := alike{p.Job, o.likes.of(p.Reason)}
+		n, known := at[of]
 		if !known {
-			n, at[id] = len(list.Groups), len(list.Groups)
-			list.Groups = append(list.Groups, newGroup(id, like, p))
+			n, at[of] = len(list.Groups), len(list.Groups)
+			list.Groups = append(list.Groups, newGroup(groupID(of.job, of.like), of.like, p))
 		}
 		group := &list.Groups[n]
 		group.Count++

@@ -196,8 +196,8 @@ WHERE runs.id = @id
   AND unique_keys.run_id <> runs.id;
 
 -- name: Problems :many
--- The dead runs that ended last, of those that were acknowledged or not, among so many.
--- Index: problems_ended backwards, lanes_pkey. Locks: none.
+-- The dead runs that ended last, of those that were acknowledged or not.
+-- Index: problems_ended backwards, so many rows and no more, lanes_pkey. Locks: none.
 SELECT
     newest.run_id,
     lanes.job,
@@ -215,10 +215,73 @@ FROM (
       AND (problems.acknowledged_at IS NULL) = @open::boolean
       AND problems.ended_at >= @since::timestamptz
     ORDER BY problems.ended_at DESC, problems.run_id DESC
-    LIMIT @examined::int
+    LIMIT @most::int
 ) newest
 JOIN durable.lanes ON lanes.id = newest.lane
-WHERE (cardinality(@jobs::text[]) = 0 OR lanes.job = ANY (@jobs::text[]))
-  AND (cardinality(@queues::text[]) = 0 OR lanes.queue = ANY (@queues::text[]))
-ORDER BY newest.ended_at DESC, newest.run_id DESC
+ORDER BY newest.ended_at DESC, newest.run_id DESC;
+
+-- name: ProblemsOf :many
+-- Problems of some jobs or queues: where so few runs of them are dead, all of these are
+-- read, otherwise those among the dead runs that ended last.
+-- Index: reads lanes, a small table; problems_lane for each lane, up to one row more than
+-- few; with more, problems_ended backwards, so many rows. Locks: none.
+WITH wanted_lanes AS MATERIALIZED (
+    SELECT lanes.id, lanes.job, lanes.queue
+    FROM durable.lanes
+    WHERE (cardinality(@jobs::text[]) = 0 OR lanes.job = ANY (@jobs::text[]))
+      AND (cardinality(@queues::text[]) = 0 OR lanes.queue = ANY (@queues::text[]))
+), of_lanes AS MATERIALIZED (
+    SELECT
+        dead.run_id, dead.ended_at, dead.reason, dead.lane, dead.acknowledged_at,
+        dead.acknowledged_by
+    FROM wanted_lanes
+    CROSS JOIN LATERAL (
+        SELECT
+            problems.run_id, problems.ended_at, problems.reason, problems.lane,
+            problems.acknowledged_at, problems.acknowledged_by
+        FROM durable.problems
+        WHERE problems.state = 4
+          AND problems.lane = wanted_lanes.id
+        LIMIT 1 + @few::int
+    ) dead
+    LIMIT 1 + @few::int
+), many AS MATERIALIZED (
+    SELECT count(*) > @few::int AS too_many
+    FROM of_lanes
+), newest AS (
+    SELECT
+        problems.run_id, problems.ended_at, problems.reason, problems.lane,
+        problems.acknowledged_at, problems.acknowledged_by
+    FROM durable.problems
+    WHERE problems.state = 4
+      AND (problems.acknowledged_at IS NULL) = @open::boolean
+      AND problems.ended_at >= @since::timestamptz
+      AND (SELECT many.too_many FROM many)
+    ORDER BY problems.ended_at DESC, problems.run_id DESC
+    LIMIT @examined::int
+), found AS (
+    SELECT
+        of_lanes.run_id, of_lanes.ended_at, of_lanes.reason, of_lanes.lane,
+        of_lanes.acknowledged_at, of_lanes.acknowledged_by
+    FROM of_lanes
+    WHERE (of_lanes.acknowledged_at IS NULL) = @open::boolean
+      AND of_lanes.ended_at >= @since::timestamptz
+      AND NOT (SELECT many.too_many FROM many)
+    UNION ALL
+    SELECT
+        newest.run_id, newest.ended_at, newest.reason, newest.lane, newest.acknowledged_at,
+        newest.acknowledged_by
+    FROM newest
+)
+SELECT
+    found.run_id,
+    wanted_lanes.job,
+    wanted_lanes.queue,
+    found.ended_at,
+    left(coalesce(found.reason, ''), 500)::text AS reason,
+    found.acknowledged_at,
+    coalesce(found.acknowledged_by, '')::text AS acknowledged_by
+FROM found
+JOIN wanted_lanes ON wanted_lanes.id = found.lane
+ORDER BY found.ended_at DESC, found.run_id DESC
 LIMIT @most::int;

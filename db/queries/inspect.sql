@@ -181,7 +181,7 @@ WHERE runs.id < @below
   )
   AND (
       pg_catalog.cardinality(@meta_names::text[]) = 0
-      OR NOT EXISTS (
+      OR runs.metadata IS NOT NULL AND NOT EXISTS (
           SELECT
           FROM (
               SELECT
@@ -383,7 +383,7 @@ WHERE runs.id = ANY (@ids::uuid[])
   )
   AND (
       pg_catalog.cardinality(@meta_names::text[]) = 0
-      OR NOT EXISTS (
+      OR runs.metadata IS NOT NULL AND NOT EXISTS (
           SELECT
           FROM (
               SELECT
@@ -488,13 +488,10 @@ SELECT
 
 -- name: CountMatching :many
 -- For each state asked for: how many runs were examined, and how many of them pass.
--- Index: ready_order, waiting_order, leases, problems_lane and runs_pkey backwards, no more
--- than so many rows of each; then one probe of runs_pkey for each of these. Locks: none.
-SELECT
-    examined.state::smallint AS state,
-    count(*) AS examined,
-    count(*) FILTER (WHERE passing.id IS NOT NULL) AS passing
-FROM (
+-- Index: ready_order, waiting_order, leases and problems_lane, no more than so many rows of
+-- each, then one probe of runs_pkey for each of these; runs_pkey backwards for the succeeded
+-- ones. What passes is decided before the rows are grouped. Locks: none.
+WITH named AS MATERIALIZED (
     (
         SELECT 0 AS state, ready.run_id AS id
         FROM durable.ready
@@ -519,16 +516,6 @@ FROM (
     )
     UNION ALL
     (
-        SELECT 2 AS state, newest.id
-        FROM durable.runs newest
-        WHERE 2 = ANY (@states::smallint[])
-          AND newest.id < @below
-          AND newest.id >= @from_id
-        ORDER BY newest.id DESC
-        LIMIT @most::int
-    )
-    UNION ALL
-    (
         SELECT problems.state, problems.run_id AS id
         FROM durable.problems
         WHERE problems.state = 4
@@ -545,83 +532,117 @@ FROM (
           AND problems.lane = ANY (@lines::int[])
         LIMIT @most::int
     )
-) examined
-LEFT JOIN LATERAL (
-    SELECT runs.id
-    FROM durable.runs
-    WHERE runs.id = examined.id
-      AND runs.state = examined.state
-      AND runs.id < @below
-      AND runs.id >= @from_id
-      AND (@all_lanes::boolean OR abs(runs.lane) = ANY (@lanes::int[]))
-      AND (@tag::text = '' OR @tag::text = ANY (runs.tags))
+), examined AS (
+    (
+        SELECT
+            2 AS sought,
+            newest.id, newest.state, newest.lane, newest.tags, newest.key, newest.schedule,
+            newest.worker, newest.finished_at, newest.metadata, newest.args
+        FROM durable.runs newest
+        WHERE 2 = ANY (@states::smallint[])
+          AND newest.id < @below
+          AND newest.id >= @from_id
+        ORDER BY newest.id DESC
+        LIMIT @most::int
+    )
+    UNION ALL
+    SELECT
+        named.state AS sought,
+        probed.id, probed.state, probed.lane, probed.tags, probed.key, probed.schedule,
+        probed.worker, probed.finished_at, probed.metadata, probed.args
+    FROM named
+    LEFT JOIN LATERAL (
+        SELECT
+            known.id, known.state, known.lane, known.tags, known.key,
+            known.schedule, known.worker, known.finished_at, known.metadata,
+            known.args
+        FROM durable.runs known
+        WHERE known.id = named.id
+        LIMIT 1
+    ) probed ON true
+), judged AS (
+    SELECT
+        runs.sought,
+        (
+            runs.state = runs.sought
+            AND runs.id < @below
+            AND runs.id >= @from_id
+            AND (@all_lanes::boolean OR abs(runs.lane) = ANY (@lanes::int[]))
+            AND (@tag::text = '' OR @tag::text = ANY (runs.tags))
 -- block: selected
-      AND (@key::text = '' OR runs.key = @key::text)
-      AND (
-          @schedule::text = ''
-          OR runs.schedule = (
-              SELECT schedules.id
-              FROM durable.schedules
-              WHERE schedules.name = @schedule::text
-          )
-      )
-      AND (
-          @worker::text = ''
-          OR runs.worker = ANY (ARRAY(
-              SELECT workers.id
-              FROM durable.workers
-              WHERE workers.name = @worker::text
-          ))
-      )
-      AND (
-          sqlc.narg(ended_since)::timestamptz IS NULL
-          OR runs.finished_at >= sqlc.narg(ended_since)::timestamptz
-      )
-      AND (
-          pg_catalog.cardinality(@meta_names::text[]) = 0
-          OR NOT EXISTS (
-              SELECT
-              FROM (
-                  SELECT
-                      pg_catalog.unnest(@meta_names::text[]) AS name,
-                      pg_catalog.unnest(@meta_values::text[]) AS value
-              ) wanted
-              WHERE runs.metadata ->> wanted.name IS DISTINCT FROM wanted.value
-          )
-      )
-      AND (
-          @error_text::text = ''
-          OR runs.state <> 2 AND pg_catalog.strpos(
-              coalesce(
-                  (
-                      SELECT problems.reason
-                      FROM durable.problems
-                      WHERE problems.run_id = runs.id
-                  ),
-                  (
-                      SELECT attempts.error
-                      FROM durable.attempts
-                      WHERE attempts.run_id = runs.id
-                      ORDER BY attempts.fence DESC
-                      LIMIT 1
-                  ),
-                  ''
-              ),
-              @error_text::text
-          ) > 0
-      )
-      AND (
-          pg_catalog.cardinality(@args_texts::text[]) = 0
-          OR EXISTS (
-              SELECT
-              FROM pg_catalog.unnest(@args_texts::text[]) AS wanted (spelling)
-              WHERE pg_catalog.strpos(runs.args::text, wanted.spelling) > 0
-          )
-      )
+            AND (@key::text = '' OR runs.key = @key::text)
+            AND (
+                @schedule::text = ''
+                OR runs.schedule = (
+                    SELECT schedules.id
+                    FROM durable.schedules
+                    WHERE schedules.name = @schedule::text
+                )
+            )
+            AND (
+                @worker::text = ''
+                OR runs.worker = ANY (ARRAY(
+                    SELECT workers.id
+                    FROM durable.workers
+                    WHERE workers.name = @worker::text
+                ))
+            )
+            AND (
+                sqlc.narg(ended_since)::timestamptz IS NULL
+                OR runs.finished_at >= sqlc.narg(ended_since)::timestamptz
+            )
+            AND (
+                pg_catalog.cardinality(@meta_names::text[]) = 0
+                OR runs.metadata IS NOT NULL AND NOT EXISTS (
+                    SELECT
+                    FROM (
+                        SELECT
+                            pg_catalog.unnest(@meta_names::text[]) AS name,
+                            pg_catalog.unnest(@meta_values::text[]) AS value
+                    ) wanted
+                    WHERE runs.metadata ->> wanted.name IS DISTINCT FROM wanted.value
+                )
+            )
+            AND (
+                @error_text::text = ''
+                OR runs.state <> 2 AND pg_catalog.strpos(
+                    coalesce(
+                        (
+                            SELECT problems.reason
+                            FROM durable.problems
+                            WHERE problems.run_id = runs.id
+                        ),
+                        (
+                            SELECT attempts.error
+                            FROM durable.attempts
+                            WHERE attempts.run_id = runs.id
+                            ORDER BY attempts.fence DESC
+                            LIMIT 1
+                        ),
+                        ''
+                    ),
+                    @error_text::text
+                ) > 0
+            )
+            AND (
+                pg_catalog.cardinality(@args_texts::text[]) = 0
+                OR EXISTS (
+                    SELECT
+                    FROM pg_catalog.unnest(@args_texts::text[]) AS wanted (spelling)
+                    WHERE pg_catalog.strpos(runs.args::text, wanted.spelling) > 0
+                )
+            )
 -- end
-    LIMIT 1
-) passing ON true
-GROUP BY examined.state;
+        ) AS passes
+    FROM examined runs
+    OFFSET 0
+)
+SELECT
+    judged.sought::smallint AS state,
+    count(*) AS examined,
+    count(*) FILTER (WHERE judged.passes) AS passing
+FROM judged
+GROUP BY judged.sought;
 
 -- name: CountThese :many
 -- How many of the runs pass, by state. Index: runs_pkey, one probe for each id. Locks: none.
@@ -657,7 +678,7 @@ WHERE runs.id = ANY (@ids::uuid[])
   )
   AND (
       pg_catalog.cardinality(@meta_names::text[]) = 0
-      OR NOT EXISTS (
+      OR runs.metadata IS NOT NULL AND NOT EXISTS (
           SELECT
           FROM (
               SELECT

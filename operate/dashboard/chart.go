@@ -378,7 +378,10 @@ func (c *chart) add(s *operate.Series, i int, numbers []string, tip string) {
 	x, w := c.x(i, len(s.Steps))
 	at := s.Steps[i].At.UTC()
 	c.Hits = append(c.Hits, hit{x, w, at.Format(time.RFC3339), tip})
-	c.Rows = append([][]string{append([]string{at.Format(time.RFC3339)}, numbers...)}, c.Rows...)
+	if c.Rows == nil {
+		c.Rows = make([][]string, len(s.Steps))
+	}
+	c.Rows[len(s.Steps)-1-i] = append([]string{at.Format(time.RFC3339)}, numbers...)
 }
 
 // Middling is the middle of the chart, and Tall how high what is drawn is.

@@ -15,6 +15,13 @@ func visible(page []byte) []byte {
 	out := make([]byte, 0, len(page)+256)
 	inTag := false
 	for rest := page; len(rest) > 0; {
+		plain := 0
+		for plain < len(rest) && isPlain(rest[plain]) {
+			plain++
+		}
+		if out, rest = append(out, rest[:plain]...), rest[plain:]; len(rest) == 0 {
+			break
+		}
 		r, size := utf8.DecodeRune(rest)
 		switch {
 		case r == utf8.RuneError && size == 1:
@@ -35,6 +42,10 @@ func visible(page []byte) []byte {
 	}
 	return out
 }
+
+// isPlain reports whether a byte is a character of ASCII that people see, and that neither
+// begins nor ends a tag: nearly all of a page.
+func isPlain(b byte) bool { return b >= ' ' && b < 0x7f && b != '<' && b != '>' }
 
 // hidden reports whether a character is one that people cannot see.
 func hidden(r rune) bool {

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -21,9 +22,20 @@ const (
 	// sampleHits is how many runs of a state a sample has to have for an estimate
 	// to follow from it.
 	sampleHits = 100
-	// countNamedMost is how many runs of one key, or of one schedule, are counted.
-	countNamedMost = 100_000
+	// countSoonMost is how far those that pass a filter are counted for who waits for less
+	// than countSoon.
+	countSoonMost = 5_000
+	countSoon     = time.Second
 )
+
+// countMostFor is how far runs that pass a filter are counted: a few for who does not wait,
+// because a count that is given up has no number, and costs a connection.
+func countMostFor(ctx context.Context) int {
+	if waitsLess(ctx, countSoon) {
+		return countSoonMost
+	}
+	return countMost
+}
 
 // Counts returns the number of runs in each state. All numbers are exact up to a
 // million runs. In a larger table, those of up to a hundred thousand runs are
@@ -199,7 +211,8 @@ func (s *Store) estimateProblems(ctx context.Context, dead, cancelled *store.Cou
 	return nil
 }
 
-// CountMatching counts the runs that pass a filter, by state.
+// CountMatching counts the runs that pass a filter, by state: those among so many that are
+// examined of each, fewer when ctx ends within a second.
 func (s *Store) CountMatching(ctx context.Context, filter store.Filter) (map[store.State]store.Count, error) {
 	filter.Before, filter.Limit = store.RunID{}, 0
 	if _, _, _, err := filter.Range(); err != nil {
@@ -233,12 +246,13 @@ func (s *Store) countMatching(ctx context.Context, filter store.Filter) (map[sto
 	for state := range counts {
 		states = append(states, int16(state))
 	}
+	most := countMostFor(ctx)
 	if filter.Named() {
-		return counts, l.countNamed(ctx, states, counts)
+		return counts, l.countNamed(ctx, states, most, counts)
 	}
 	var rows []queries.CountMatchingRow
 	b := s.guarded(ctx)
-	args := append([]any{states, l.lines(), int32(countMost), l.below, l.from, l.allLanes, l.lanes, filter.Tag}, l.selected()...)
+	args := append([]any{states, l.lines(), small(most), l.below, l.from, l.allLanes, l.lanes, filter.Tag}, l.selected()...)
 	b.add(queries.CountMatching, args...).Query(func(found pgx.Rows) (err error) {
 		rows, err = pgx.CollectRows(found, pgx.RowToStructByPos[queries.CountMatchingRow])
 		return err
@@ -247,23 +261,23 @@ func (s *Store) countMatching(ctx context.Context, filter store.Filter) (map[sto
 		return nil, err
 	}
 	for _, row := range rows {
-		counts[store.State(row.State)] = store.Count{N: row.Passing, AtLeast: row.Examined >= countMost}
+		counts[store.State(row.State)] = store.Count{N: row.Passing, AtLeast: row.Examined >= int64(most)}
 	}
 	return counts, nil
 }
 
 // countNamed counts runs whose ids are given, or that an index finds by their key or
-// their schedule.
-func (l *lister) countNamed(ctx context.Context, states []int16, counts map[store.State]store.Count) error {
+// their schedule: of these up to a bound.
+func (l *lister) countNamed(ctx context.Context, states []int16, most int, counts map[store.State]store.Count) error {
 	ids, more := uuidArray(nil), false
 	if len(l.filter.IDs) > 0 {
 		ids = append(ids, l.filter.IDs...)
 	} else {
 		var err error
-		if ids, err = l.idsOfName(ctx, countNamedMost); err != nil {
+		if ids, err = l.idsOfName(ctx, most); err != nil {
 			return err
 		}
-		more = len(ids) == countNamedMost
+		more = len(ids) == most
 	}
 	var rows []queries.CountTheseRow
 	b := l.store.guarded(ctx)

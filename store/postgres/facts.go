@@ -177,9 +177,13 @@ func (s *Store) gatesOf(ctx context.Context, run *store.Record) ([]store.GateFac
 	return gates, err
 }
 
-// problemsExamined bounds the dead runs among which those of some jobs or queues are looked
-// for.
-const problemsExamined = 20_000
+const (
+	// problemsFew is up to how many dead runs of some jobs or queues all of them are read.
+	problemsFew = store.MaxProblems
+	// problemsExamined bounds the dead runs among which those of some jobs or queues are
+	// looked for that have more.
+	problemsExamined = 20_000
+)
 
 // Problems lists the dead runs that ended last.
 func (s *Store) Problems(ctx context.Context, filter store.ProblemFilter) ([]store.Problem, error) {
@@ -187,16 +191,17 @@ func (s *Store) Problems(ctx context.Context, filter store.ProblemFilter) ([]sto
 	if err != nil {
 		return nil, err
 	}
-	examined, since := most, filter.Since
-	if len(filter.Jobs)+len(filter.Queues) > 0 {
-		examined = problemsExamined
-	}
+	open, since := filter.Scope == store.OpenProblems, filter.Since
 	if since.IsZero() {
 		since = time.Unix(0, 0)
 	}
 	var rows []queries.ProblemsRow
 	err = s.inspect(ctx, func(b *batch) {
-		b.add(queries.Problems, filter.Scope == store.OpenProblems, since, small(examined), orEmpty(filter.Jobs), orEmpty(filter.Queues), small(most)).Query(collect(&rows))
+		if len(filter.Jobs)+len(filter.Queues) == 0 {
+			b.add(queries.Problems, open, since, small(most)).Query(collect(&rows))
+			return
+		}
+		b.add(queries.ProblemsOf, small(most), orEmpty(filter.Jobs), orEmpty(filter.Queues), small(problemsFew), open, since, small(problemsExamined)).Query(collect(&rows))
 	})
 	if err != nil {
 		return nil, s.fail("problems", err)

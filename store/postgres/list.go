@@ -14,9 +14,9 @@ import (
 
 // Bounds of what is examined for one page.
 const (
-	pageFirst      = 1_000  // runs, by the key, at the first try: enough where most pass the filter
-	pageSecond     = 4_000  // at the second: where one of a hundred does
-	pageMost       = 20_000 // at the last, and of a list of ids
+	pageFirst      = 1_000  // runs, by the key, in the first try: enough where most pass the filter
+	pageSecond     = 4_000  // after the second: where one of a hundred does
+	pageMost       = 20_000 // after the last, and of a list of ids
 	pageProblems   = 2_000  // of dead and cancelled runs when not all of them pass
 	unfinishedMost = 20_000 // rows of ready that are read for a list of pending runs
 )
@@ -118,9 +118,9 @@ func (l *lister) list(ctx context.Context) (store.Page, error) {
 		return l.problems(ctx)
 	}
 	if !l.only(store.Pending, store.Running) {
-		return l.walk(ctx, walks()...)
+		return l.walk(ctx, pageFirst, pageSecond, pageMost)
 	}
-	page, err := l.walk(ctx, pageFirst)
+	page, err := l.walk(ctx, pageFirst, pageSecond)
 	if err != nil || len(page.Runs) == l.limit || page.Next == (store.RunID{}) {
 		return page, err
 	}
@@ -128,7 +128,7 @@ func (l *lister) list(ctx context.Context) (store.Page, error) {
 	if few || err != nil {
 		return page, err
 	}
-	return l.walk(ctx, walks()[1:]...)
+	return l.walk(ctx, pageMost)
 }
 
 // readLanes finds the lanes that pass the filter.
@@ -267,26 +267,31 @@ func (l *lister) these(ctx context.Context, ids uuidArray, floor uuid.UUID) (sto
 	return l.page(ctx, floor, queries.ListThese, ids)
 }
 
-// walks are how many runs are examined along the key, one try after the other.
-func walks() []int { return []int{pageFirst, pageSecond, pageMost} }
-
-// walk lists runs along their key, downwards, as far as the last bound goes.
+// walk lists runs along their key, downwards, as far as the last bound goes. Each try
+// continues where the one before has ended.
 func (l *lister) walk(ctx context.Context, bounds ...int) (page store.Page, err error) {
-	for _, l.examined = range bounds {
+	on := *l
+	for _, bound := range bounds {
 		var floor uuid.UUID
-		b := l.store.begin(ctx, l.to)
-		b.add(queries.FloorOfRuns, l.below, l.from, small(l.examined-1)).Query(func(rows pgx.Rows) error {
+		b := on.store.begin(ctx, on.to)
+		b.add(queries.FloorOfRuns, on.below, on.from, small(bound-on.examined-1)).Query(func(rows pgx.Rows) error {
 			return scanIDs(rows, func(id uuid.UUID) { floor = id })
 		})
-		if err := l.store.send(ctx, l.to, b); err != nil {
-			return page, err
+		if err := on.store.send(ctx, on.to, b); err != nil {
+			return store.Page{}, err
 		}
-		page, err = l.page(ctx, floor, queries.ListRuns)
-		if err != nil || len(page.Runs) == l.limit || page.Next == (store.RunID{}) {
+		on.examined = bound
+		part, err := on.page(ctx, floor, queries.ListRuns)
+		if err != nil {
+			return store.Page{}, err
+		}
+		part.Runs = append(page.Runs, part.Runs...)
+		if page = part; len(page.Runs) == l.limit || page.Next == (store.RunID{}) {
 			break
 		}
+		on.below, on.limit = floor, l.limit-len(page.Runs)
 	}
-	return page, err
+	return page, nil
 }
 
 // page reads the runs that pass the filter, down to the floor if there is one.

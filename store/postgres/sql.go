@@ -149,6 +149,12 @@ func limits(ctx context.Context, most time.Duration) (lock, statement string) {
 	return milliseconds(l), milliseconds(t)
 }
 
+// waitsLess reports whether a call is waited for less than so long.
+func waitsLess(ctx context.Context, than time.Duration) bool {
+	deadline, bounded := ctx.Deadline()
+	return bounded && time.Until(deadline) < than
+}
+
 // again copies the batch: one that was sent remembers what its connection had
 // prepared.
 func (b *batch) again() *pgx.Batch {

@@ -516,19 +516,13 @@ FROM (
     LIMIT $3::int
 ) newest
 JOIN durable.lanes ON lanes.id = newest.lane
-WHERE (cardinality($4::text[]) = 0 OR lanes.job = ANY ($4::text[]))
-  AND (cardinality($5::text[]) = 0 OR lanes.queue = ANY ($5::text[]))
 ORDER BY newest.ended_at DESC, newest.run_id DESC
-LIMIT $6::int
 `
 
 type ProblemsParams struct {
-	Open     bool
-	Since    time.Time
-	Examined int32
-	Jobs     []string
-	Queues   []string
-	Most     int32
+	Open  bool
+	Since time.Time
+	Most  int32
 }
 
 type ProblemsRow struct {
@@ -541,17 +535,10 @@ type ProblemsRow struct {
 	AcknowledgedBy string
 }
 
-// The dead runs that ended last, of those that were acknowledged or not, among so many.
-// Index: problems_ended backwards, lanes_pkey. Locks: none.
+// The dead runs that ended last, of those that were acknowledged or not.
+// Index: problems_ended backwards, so many rows and no more, lanes_pkey. Locks: none.
 func (q *Queries) Problems(ctx context.Context, arg ProblemsParams) ([]ProblemsRow, error) {
-	rows, err := q.db.Query(ctx, Problems,
-		arg.Open,
-		arg.Since,
-		arg.Examined,
-		arg.Jobs,
-		arg.Queues,
-		arg.Most,
-	)
+	rows, err := q.db.Query(ctx, Problems, arg.Open, arg.Since, arg.Most)
 	if err != nil {
 		return nil, err
 	}
@@ -559,6 +546,129 @@ func (q *Queries) Problems(ctx context.Context, arg ProblemsParams) ([]ProblemsR
 	var items []ProblemsRow
 	for rows.Next() {
 		var i ProblemsRow
+		if err := rows.Scan(
+			&i.RunID,
+			&i.Job,
+			&i.Queue,
+			&i.EndedAt,
+			&i.Reason,
+			&i.AcknowledgedAt,
+			&i.AcknowledgedBy,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ProblemsOf = `-- name: ProblemsOf :many
+WITH wanted_lanes AS MATERIALIZED (
+    SELECT lanes.id, lanes.job, lanes.queue
+    FROM durable.lanes
+    WHERE (cardinality($2::text[]) = 0 OR lanes.job = ANY ($2::text[]))
+      AND (cardinality($3::text[]) = 0 OR lanes.queue = ANY ($3::text[]))
+), of_lanes AS MATERIALIZED (
+    SELECT
+        dead.run_id, dead.ended_at, dead.reason, dead.lane, dead.acknowledged_at,
+        dead.acknowledged_by
+    FROM wanted_lanes
+    CROSS JOIN LATERAL (
+        SELECT
+            problems.run_id, problems.ended_at, problems.reason, problems.lane,
+            problems.acknowledged_at, problems.acknowledged_by
+        FROM durable.problems
+        WHERE problems.state = 4
+          AND problems.lane = wanted_lanes.id
+        LIMIT 1 + $4::int
+    ) dead
+    LIMIT 1 + $4::int
+), many AS MATERIALIZED (
+    SELECT count(*) > $4::int AS too_many
+    FROM of_lanes
+), newest AS (
+    SELECT
+        problems.run_id, problems.ended_at, problems.reason, problems.lane,
+        problems.acknowledged_at, problems.acknowledged_by
+    FROM durable.problems
+    WHERE problems.state = 4
+      AND (problems.acknowledged_at IS NULL) = $5::boolean
+      AND problems.ended_at >= $6::timestamptz
+      AND (SELECT many.too_many FROM many)
+    ORDER BY problems.ended_at DESC, problems.run_id DESC
+    LIMIT $7::int
+), found AS (
+    SELECT
+        of_lanes.run_id, of_lanes.ended_at, of_lanes.reason, of_lanes.lane,
+        of_lanes.acknowledged_at, of_lanes.acknowledged_by
+    FROM of_lanes
+    WHERE (of_lanes.acknowledged_at IS NULL) = $5::boolean
+      AND of_lanes.ended_at >= $6::timestamptz
+      AND NOT (SELECT many.too_many FROM many)
+    UNION ALL
+    SELECT
+        newest.run_id, newest.ended_at, newest.reason, newest.lane, newest.acknowledged_at,
+        newest.acknowledged_by
+    FROM newest
+)
+SELECT
+    found.run_id,
+    wanted_lanes.job,
+    wanted_lanes.queue,
+    found.ended_at,
+    left(coalesce(found.reason, ''), 500)::text AS reason,
+    found.acknowledged_at,
+    coalesce(found.acknowledged_by, '')::text AS acknowledged_by
+FROM found
+JOIN wanted_lanes ON wanted_lanes.id = found.lane
+ORDER BY found.ended_at DESC, found.run_id DESC
+LIMIT $1::int
+`
+
+type ProblemsOfParams struct {
+	Most     int32
+	Jobs     []string
+	Queues   []string
+	Few      int32
+	Open     bool
+	Since    time.Time
+	Examined int32
+}
+
+type ProblemsOfRow struct {
+	RunID          uuid.UUID
+	Job            string
+	Queue          string
+	EndedAt        time.Time
+	Reason         string
+	AcknowledgedAt *time.Time
+	AcknowledgedBy string
+}
+
+// Problems of some jobs or queues: where so few runs of them are dead, all of these are
+// read, otherwise those among the dead runs that ended last.
+// Index: reads lanes, a small table; problems_lane for each lane, up to one row more than
+// few; with more, problems_ended backwards, so many rows. Locks: none.
+func (q *Queries) ProblemsOf(ctx context.Context, arg ProblemsOfParams) ([]ProblemsOfRow, error) {
+	rows, err := q.db.Query(ctx, ProblemsOf,
+		arg.Most,
+		arg.Jobs,
+		arg.Queues,
+		arg.Few,
+		arg.Open,
+		arg.Since,
+		arg.Examined,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ProblemsOfRow
+	for rows.Next() {
+		var i ProblemsOfRow
 		if err := rows.Scan(
 			&i.RunID,
 			&i.Job,

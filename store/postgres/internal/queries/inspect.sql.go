@@ -67,11 +67,7 @@ func (q *Queries) Attempts(ctx context.Context, arg AttemptsParams) ([]AttemptsR
 }
 
 const CountMatching = `-- name: CountMatching :many
-SELECT
-    examined.state::smallint AS state,
-    count(*) AS examined,
-    count(*) FILTER (WHERE passing.id IS NOT NULL) AS passing
-FROM (
+WITH named AS MATERIALIZED (
     (
         SELECT 0 AS state, ready.run_id AS id
         FROM durable.ready
@@ -96,16 +92,6 @@ FROM (
     )
     UNION ALL
     (
-        SELECT 2 AS state, newest.id
-        FROM durable.runs newest
-        WHERE 2 = ANY ($1::smallint[])
-          AND newest.id < $4
-          AND newest.id >= $5
-        ORDER BY newest.id DESC
-        LIMIT $3::int
-    )
-    UNION ALL
-    (
         SELECT problems.state, problems.run_id AS id
         FROM durable.problems
         WHERE problems.state = 4
@@ -122,81 +108,115 @@ FROM (
           AND problems.lane = ANY ($2::int[])
         LIMIT $3::int
     )
-) examined
-LEFT JOIN LATERAL (
-    SELECT runs.id
-    FROM durable.runs
-    WHERE runs.id = examined.id
-      AND runs.state = examined.state
-      AND runs.id < $4
-      AND runs.id >= $5
-      AND ($6::boolean OR abs(runs.lane) = ANY ($7::int[]))
-      AND ($8::text = '' OR $8::text = ANY (runs.tags))
-      AND ($9::text = '' OR runs.key = $9::text)
-      AND (
-          $10::text = ''
-          OR runs.schedule = (
-              SELECT schedules.id
-              FROM durable.schedules
-              WHERE schedules.name = $10::text
-          )
-      )
-      AND (
-          $11::text = ''
-          OR runs.worker = ANY (ARRAY(
-              SELECT workers.id
-              FROM durable.workers
-              WHERE workers.name = $11::text
-          ))
-      )
-      AND (
-          $12::timestamptz IS NULL
-          OR runs.finished_at >= $12::timestamptz
-      )
-      AND (
-          pg_catalog.cardinality($13::text[]) = 0
-          OR NOT EXISTS (
-              SELECT
-              FROM (
-                  SELECT
-                      pg_catalog.unnest($13::text[]) AS name,
-                      pg_catalog.unnest($14::text[]) AS value
-              ) wanted
-              WHERE runs.metadata ->> wanted.name IS DISTINCT FROM wanted.value
-          )
-      )
-      AND (
-          $15::text = ''
-          OR runs.state <> 2 AND pg_catalog.strpos(
-              coalesce(
-                  (
-                      SELECT problems.reason
-                      FROM durable.problems
-                      WHERE problems.run_id = runs.id
-                  ),
-                  (
-                      SELECT attempts.error
-                      FROM durable.attempts
-                      WHERE attempts.run_id = runs.id
-                      ORDER BY attempts.fence DESC
-                      LIMIT 1
-                  ),
-                  ''
-              ),
-              $15::text
-          ) > 0
-      )
-      AND (
-          pg_catalog.cardinality($16::text[]) = 0
-          OR EXISTS (
-              SELECT
-              FROM pg_catalog.unnest($16::text[]) AS wanted (spelling)
-              WHERE pg_catalog.strpos(runs.args::text, wanted.spelling) > 0
-          )
-      )
-    LIMIT 1
-) passing ON true
-GROUP BY examined.state
+), examined AS (
+    (
+        SELECT
+            2 AS sought,
+            newest.id, newest.state, newest.lane, newest.tags, newest.key, newest.schedule,
+            newest.worker, newest.finished_at, newest.metadata, newest.args
+        FROM durable.runs newest
+        WHERE 2 = ANY ($1::smallint[])
+          AND newest.id < $4
+          AND newest.id >= $5
+        ORDER BY newest.id DESC
+        LIMIT $3::int
+    )
+    UNION ALL
+    SELECT
+        named.state AS sought,
+        probed.id, probed.state, probed.lane, probed.tags, probed.key, probed.schedule,
+        probed.worker, probed.finished_at, probed.metadata, probed.args
+    FROM named
+    LEFT JOIN LATERAL (
+        SELECT
+            known.id, known.state, known.lane, known.tags, known.key,
+            known.schedule, known.worker, known.finished_at, known.metadata,
+            known.args
+        FROM durable.runs known
+        WHERE known.id = named.id
+        LIMIT 1
+    ) probed ON true
+), judged AS (
+    SELECT
+        runs.sought,
+        (
+            runs.state = runs.sought
+            AND runs.id < $4
+            AND runs.id >= $5
+            AND ($6::boolean OR abs(runs.lane) = ANY ($7::int[]))
+            AND ($8::text = '' OR $8::text = ANY (runs.tags))
+            AND ($9::text = '' OR runs.key = $9::text)
+            AND (
+                $10::text = ''
+                OR runs.schedule = (
+                    SELECT schedules.id
+                    FROM durable.schedules
+                    WHERE schedules.name = $10::text
+                )
+            )
+            AND (
+                $11::text = ''
+                OR runs.worker = ANY (ARRAY(
+                    SELECT workers.id
+                    FROM durable.workers
+                    WHERE workers.name = $11::text
+                ))
+            )
+            AND (
+                $12::timestamptz IS NULL
+                OR runs.finished_at >= $12::timestamptz
+            )
+            AND (
+                pg_catalog.cardinality($13::text[]) = 0
+                OR runs.metadata IS NOT NULL AND NOT EXISTS (
+                    SELECT
+                    FROM (
+                        SELECT
+                            pg_catalog.unnest($13::text[]) AS name,
+                            pg_catalog.unnest($14::text[]) AS value
+                    ) wanted
+                    WHERE runs.metadata ->> wanted.name IS DISTINCT FROM wanted.value
+                )
+            )
+            AND (
+                $15::text = ''
+                OR runs.state <> 2 AND pg_catalog.strpos(
+                    coalesce(
+                        (
+                            SELECT problems.reason
+                            FROM durable.problems
+                            WHERE problems.run_id = runs.id
+                        ),
+                        (
+                            SELECT attempts.error
+                            FROM durable.attempts
+                            WHERE attempts.run_id = runs.id
+                            ORDER BY attempts.fence DESC
+                            LIMIT 1
+                        ),
+                        ''
+                    ),
+                    $15::text
+                ) > 0
+            )
+            AND (
+                pg_catalog.cardinality($16::text[]) = 0
+                OR EXISTS (
+                    SELECT
+                    FROM pg_catalog.unnest($16::text[]) AS wanted (spelling)
+                    WHERE pg_catalog.strpos(runs.args::text, wanted.spelling) > 0
+                )
+            )
+        ) AS passes
+    FROM examined runs
+    OFFSET 0
+)
+SELECT
+    judged.sought::smallint AS state,
+    count(*) AS examined,
+    count(*) FILTER (WHERE judged.passes) AS passing
+FROM judged
+GROUP BY judged.sought
 `
 
 type CountMatchingParams struct {
@@ -225,8 +245,9 @@ type CountMatchingRow struct {
 }
 
 // For each state asked for: how many runs were examined, and how many of them pass.
-// Index: ready_order, waiting_order, leases, problems_lane and runs_pkey backwards, no more
-// than so many rows of each; then one probe of runs_pkey for each of these. Locks: none.
+// Index: ready_order, waiting_order, leases and problems_lane, no more than so many rows of
+// each, then one probe of runs_pkey for each of these; runs_pkey backwards for the succeeded
+// ones. What passes is decided before the rows are grouped. Locks: none.
 // block: selected
 // end
 func (q *Queries) CountMatching(ctx context.Context, arg CountMatchingParams) ([]CountMatchingRow, error) {
@@ -418,7 +439,7 @@ WHERE runs.id = ANY ($1::uuid[])
   )
   AND (
       pg_catalog.cardinality($12::text[]) = 0
-      OR NOT EXISTS (
+      OR runs.metadata IS NOT NULL AND NOT EXISTS (
           SELECT
           FROM (
               SELECT
@@ -722,7 +743,7 @@ WHERE runs.id < $1
   )
   AND (
       pg_catalog.cardinality($11::text[]) = 0
-      OR NOT EXISTS (
+      OR runs.metadata IS NOT NULL AND NOT EXISTS (
           SELECT
           FROM (
               SELECT
@@ -969,7 +990,7 @@ WHERE runs.id = ANY ($1::uuid[])
   )
   AND (
       pg_catalog.cardinality($12::text[]) = 0
-      OR NOT EXISTS (
+      OR runs.metadata IS NOT NULL AND NOT EXISTS (
           SELECT
           FROM (
               SELECT
