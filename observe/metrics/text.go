@@ -61,7 +61,7 @@ func (t *text) family(kind kind, name, help string) {
 type label struct{ name, value string }
 
 // escaper replaces what may not be in the value of a label.
-var escaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
+var escaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`) //nolint:gochecknoglobals // a constant
 
 // begin writes a line up to its value. The label le is that of a class of a histogram.
 func (t *text) begin(suffix string, labels []label, le string) {

@@ -65,7 +65,7 @@ type history struct {
 	t      *testing.T
 	random *rand.Rand
 	stores []backend.Store
-	told   []string // what was done, and what was answered
+	done   []string // what was done, and what was answered
 	quiet  bool     // what is asked changes nothing
 
 	known []store.NewRun
@@ -109,7 +109,7 @@ func (h *history) each(what string, do func(s backend.Store) any) {
 		answers = append(answers, string(text))
 	}
 	if !h.quiet {
-		h.told = append(h.told, what+" -> "+clip(answers[0], 600))
+		h.done = append(h.done, what+" -> "+clip(answers[0], 600))
 	}
 	for i, answer := range answers {
 		if answer != answers[0] {
@@ -119,7 +119,7 @@ func (h *history) each(what string, do func(s backend.Store) any) {
 }
 
 // last is what was done last.
-func (h *history) last() string { return strings.Join(h.told[max(len(h.told)-60, 0):], "\n") }
+func (h *history) last() string { return strings.Join(h.done[max(len(h.done)-60, 0):], "\n") }
 
 func clip(text string, most int) string { return text[:min(len(text), most)] }
 
@@ -511,115 +511,4 @@ func (h *history) limit() {
 		change.Key = one(h, "", "x")
 	}
 	h.each(fmt.Sprintf("%s %s %q max %d", change.Command, limit.Name, change.Key, limit.Max), func(s backend.Store) any { return wordOf(s.ChangeLimit(h.t.Context(), change)) })
-}
-
-// list lists and counts by some filter.
-func (h *history) list() {
-	filter := store.Filter{Limit: 1 + h.random.IntN(20)}
-	for range h.random.IntN(3) {
-		switch h.random.IntN(8) {
-		case 0:
-			filter.States = one(h, []store.State{store.Pending}, []store.State{store.Dead, store.Cancelled}, []store.State{store.Running, store.Succeeded})
-		case 1:
-			filter.Jobs = []string{one(h, "mail", "none")}
-		case 2:
-			filter.Queues = []string{one(h, "other", "default")}
-		case 3:
-			filter.Tag = one(h, "a", "b")
-		case 4:
-			filter.Key = one(h, "k", "l")
-		case 5:
-			filter.Worker = one(h, "v", "w")
-		case 6:
-			filter.Error = one(h, "dea", "wh", "E")
-		default:
-			filter.Metadata = store.Metadata{"tenant": one(h, "x", "y")}
-		}
-	}
-	h.each(fmt.Sprintf("list %+v", filter), func(s backend.Store) any {
-		page, err := s.Runs(h.t.Context(), filter)
-		var ids []store.RunID
-		for _, run := range page.Runs {
-			ids = append(ids, run.ID)
-		}
-		counts, failed := s.CountMatching(h.t.Context(), filter)
-		return []any{ids, page.Next, wordOf(err), counts, wordOf(failed)}
-	})
-}
-
-// compare compares all that the stores have.
-func (h *history) compare() {
-	h.t.Helper()
-	ctx := h.t.Context()
-	h.quiet = true
-	defer func() { h.quiet = false }()
-	h.each("counts", func(s backend.Store) any {
-		counts, err := s.Counts(ctx)
-		return []any{counts, wordOf(err)}
-	})
-	for _, run := range h.known {
-		h.each("run "+run.ID.String(), func(s backend.Store) any { return h.record(ctx, s, run.ID) })
-	}
-	h.each("queues", func(s backend.Store) any {
-		queues, err := s.Queues(ctx)
-		queues = slices.DeleteFunc(queues, func(q store.QueueInfo) bool { // one that an enqueue named which was refused may be known
-			return !q.Paused && q.MaxConcurrent == nil
-		})
-		return []any{queues, wordOf(err)}
-	})
-	h.each("problems", func(s backend.Store) any {
-		problems, err := s.Problems(ctx, store.ProblemFilter{})
-		var answer []string
-		for _, p := range problems {
-			answer = append(answer, fmt.Sprint(p.Run, p.Job, p.Queue, p.Reason))
-		}
-		slices.Sort(answer)
-		return []any{answer, wordOf(err)}
-	})
-	// In which of two lines a run waits whose named owner has a permit is the store's to say.
-	h.each("limits", func(s backend.Store) any {
-		limits, err := s.ListLimits(ctx, store.LimitFilter{Caps: true})
-		var answer []any
-		for _, l := range limits {
-			answer = append(answer, []any{l.Name, l.Max, l.State, l.Edited, l.InUse})
-		}
-		return []any{answer, wordOf(err)}
-	})
-	for _, key := range []string{"", "x"} {
-		for _, limit := range append(limits[:len(limits):len(limits)], store.Limit{Name: store.QueueCap("other")}) {
-			h.each("gate "+limit.Name+"="+key, func(s backend.Store) any {
-				gate, err := s.Gate(ctx, limit.Name, key)
-				return []any{gate.InUse, len(gate.Permits), gate.NotBefore != nil, wordOf(err)}
-			})
-		}
-	}
-	h.each("faults of limits", func(s backend.Store) any {
-		faults, err := s.CheckLimits(ctx)
-		if len(faults) > 0 {
-			h.t.Errorf("%s: %+v\n%v\nafter\n%s", engines[slices.Index(h.stores, s)], faults, h.record(ctx, s, faults[0].Run), h.last())
-		}
-		return wordOf(err)
-	})
-}
-
-// record is what a store has of a run, with the times by what they say.
-func (h *history) record(ctx context.Context, s backend.Store, id store.RunID) any {
-	r, err := s.Run(ctx, id)
-	if err != nil {
-		return wordOf(err)
-	}
-	due := "now"
-	if later := time.Until(r.DueAt); later > 10*time.Minute {
-		due = fmt.Sprint("in hours: ", int((later+10*time.Minute)/time.Hour))
-	}
-	set := func(t *time.Time) bool { return t != nil }
-	var attempts []any
-	for _, a := range r.Attempts {
-		attempts = append(attempts, []any{a.Number, a.Outcome, a.Worker, a.Error, a.Stack})
-	}
-	if r.State.Terminal() {
-		due = ""
-	}
-	return []any{r.Job, r.Queue, r.State, r.Attempt, r.MaxAttempts, r.CrashCount, r.Isolated, r.Priority, due, set(r.StartedAt), set(r.FinishedAt), r.Timeout,
-		r.Worker, r.Key, r.Tags, r.Metadata, r.Limits, string(r.Args), string(r.Result), r.Error, attempts}
 }

@@ -16,7 +16,7 @@ func limitTermTests() map[string]func(*testing.T, *fixture) {
 		"until finished or revived, a dead run has its place":             untilRevived,
 		"a run acquires places for an owner, and another gives them back": ownerPlaces,
 		"an owner that has places has no more of them for more runs":      ownerPlacesOnce,
-		"a heavy run that leaves its line is in nobody's way any more":    heavyLeaves,
+		"a heavy run that leaves its line blocks no other any more":       heavyLeaves,
 		"when full, drop cancels those beyond the places":                 whenFullDrop,
 		"when full, fail ends those beyond the places":                    whenFullFail,
 		"when full, retry puts off those beyond the places":               whenFullRetry,
