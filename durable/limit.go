@@ -160,8 +160,8 @@ func WhenFull(action store.LimitAction, retryAfter time.Duration) LimitOption {
 
 // AcquireFor makes the run take its places for a named owner, such as a batch: they stay
 // taken after the run has ended, until a run with ReleaseFor of the same owner succeeds or
-// the time has passed. If the owner already has them, the run needs no others, and their time
-// begins again.
+// the time has passed. If the owner already has some, the run needs no others, whatever its
+// weight, and the owner keeps those until the later of the two times.
 func AcquireFor(owner string, d time.Duration) LimitOption {
 	return func(u *limitUse) {
 		u.Mode, u.Owner, u.OwnedFor, u.Until = store.LimitAcquire, owner, d, store.UntilExpires
