@@ -93,7 +93,7 @@ func (h *history) compare() {
 	h.each("faults of limits", func(s backend.Store) any {
 		faults, err := s.CheckLimits(ctx)
 		if len(faults) > 0 {
-			h.t.Errorf("%s: %+v\n%v\nafter\n%s", engines[slices.Index(h.stores, s)], faults, h.record(ctx, s, faults[0].Run), h.last())
+			h.t.Errorf("%s: %+v\n%v\nafter\n%s", h.names[slices.Index(h.stores, s)], faults, h.record(ctx, s, faults[0].Run), h.last())
 		}
 		return wordOf(err)
 	})
@@ -117,6 +117,43 @@ func (h *history) record(ctx context.Context, s backend.Store, id store.RunID) a
 	if r.State.Terminal() {
 		due = ""
 	}
+	progress := ""
+	if r.Progress != nil {
+		progress = fmt.Sprintf("%v %q", r.Progress.Fraction, r.Progress.Note)
+	}
 	return []any{r.Job, r.Queue, r.State, r.Attempt, r.MaxAttempts, r.CrashCount, r.Isolated, r.Priority, due, set(r.StartedAt), set(r.FinishedAt), r.Timeout,
-		r.Worker, r.Key, r.Tags, r.Metadata, r.Limits, string(r.Args), string(r.Result), r.Error, attempts}
+		r.Worker, r.Key, r.Tags, r.Metadata, r.Limits, string(r.Args), string(r.Result), r.Error, attempts, progress, string(r.Checkpoint)}
+}
+
+// finish lifts all that keeps runs from being executed, executes what is due, and expects
+// that nothing due is left.
+func (h *history) finish() {
+	h.t.Helper()
+	for _, queue := range []string{"default", "other"} {
+		h.each("resume", func(s backend.Store) any { return wordOf(s.SetQueue(h.t.Context(), queue, store.ResumeQueue, "ann")) })
+	}
+	for _, limit := range append(limits[:len(limits):len(limits)], store.Limit{Name: store.QueueCap("other")}) {
+		h.each("off", func(s backend.Store) any {
+			return wordOf(s.ChangeLimit(h.t.Context(), store.LimitChange{Command: store.DisableLimit, Limit: limit, By: "ann"}))
+		})
+	}
+	for range 100 {
+		h.claim()
+		h.admit()
+		for len(h.held) > 0 {
+			ends := make([]store.Settled, len(h.held[0].runs))
+			for i, id := range h.held[0].runs {
+				ends[i] = store.Settled{ID: id, Outcome: store.Outcome{Kind: store.Success}}
+			}
+			h.end(0, 1, ends)
+		}
+	}
+	h.compare()
+	for i, s := range h.stores {
+		for _, run := range h.known {
+			if r, err := s.Run(h.t.Context(), run.ID); err == nil && r.State == store.Pending && time.Until(r.DueAt) < time.Minute {
+				h.t.Errorf("%s: run %s is due, and no claim takes it; limits %v, isolated %v\nafter\n%s", h.names[i], run.ID, r.Limits, r.Isolated, h.last())
+			}
+		}
+	}
 }

@@ -185,7 +185,7 @@ func (a *admitting) readGate(g *gate, cancels bool) admit.Gate {
 		return read
 	}
 	read.Limit = &g.limit.Limit
-	if cancels || g.limit.Action() == store.FullCancelOldest {
+	if a.oldest != nil && (cancels || g.limit.Action() == store.FullCancelOldest) { // code outside of runs cancels none
 		for _, p := range g.permits {
 			if p.run != nil && p.run.state == store.Running {
 				read.Executing = append(read.Executing, admit.Executing{Run: p.run.id, Weight: p.weight, Cancelled: p.run.cancel != ""})

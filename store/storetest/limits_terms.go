@@ -230,6 +230,9 @@ func whenFullCancelOldest(t *testing.T, f *fixture) {
 	f.enqueue(runs[3])
 	f.wantAdmitted("it waits until the next ends")
 	f.wantCancels(first, second, 1, 1)
+	if grant := f.use(store.LimitRequest{Usage: store.UsageAcquire, Limit: "api", Owner: "ann", For: time.Minute}); grant.Granted {
+		t.Error("code outside of runs got a place, and there is none")
+	}
 	first.end(store.Outcome{Kind: store.Failure, Error: "ctx ended", After: time.Second})
 	if r := f.record(first.runs[0].ID); r.State != store.Cancelled || r.Error == nil || !strings.Contains(*r.Error, "api") {
 		t.Errorf("the oldest is %v, %q, want it cancelled for the limit", r.State, text(r.Error))
