@@ -19,7 +19,7 @@ memory() {
 	local dir free
 	[ -d /dev/shm ] && free=$(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo 2>/dev/null) && [ "${free:-0}" -ge 12582912 ] || return 1
 	[ "$(df -kP /dev/shm | awk 'NR == 2 { print $4 }')" -ge 12582912 ] && dir=$(mktemp -d /dev/shm/durable-test-XXXXXX) || return 1
-	chmod 755 "$dir" && printf '#!/bin/sh\n' >"$dir/program" && chmod +x "$dir/program" && "$dir/program" 2>/dev/null || { rm -rf "$dir"; return 1; }
+	chmod 1777 "$dir" && printf '#!/bin/sh\n' >"$dir/program" && chmod +x "$dir/program" && "$dir/program" 2>/dev/null || { rm -rf "$dir"; return 1; }
 	echo "$dir"
 }
 
