@@ -140,7 +140,14 @@ func TestLimitsHoldWhileClocksStep_PostgreSQL(t *testing.T) {
 	dsn := pgtest.Database(t)
 	clocks := []string{clockFile(t), clockFile(t)}
 	setClock(t, clocks[1], -90*time.Minute)
-	stepping(t, clocks[0], func() time.Duration { return time.Duration(rand.Int64N(int64(4*time.Hour))) - 2*time.Hour })
+	back := false
+	stepping(t, clocks[0], func() time.Duration {
+		by := time.Hour + rand.N(time.Hour)
+		if back = !back; back {
+			return -by
+		}
+		return by
+	})
 	p := limitsHold(t, dsn, dsn, clocks...)
 	require.Greater(t, p.stepped(), time.Hour)
 }
