@@ -28,7 +28,7 @@ func testLocks(t *testing.T, url string, deaf bool) {
 	locktest.TestLocks(t, locktest.Backend{
 		Deaf: deaf,
 		New: func(t *testing.T) lock.Locks {
-			s := openFresh(t, url)
+			s := openEmpty(t, url)
 			return openedLocks{s.Locks(), s}
 		},
 		Advance: func(t *testing.T, locks lock.Locks, d time.Duration) {

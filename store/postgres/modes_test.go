@@ -105,7 +105,7 @@ func (m mode) backend(t *testing.T) storetest.Backend {
 	backend := contract(server, false)
 	if m.single {
 		backend.New = func(t *testing.T) store.Store {
-			migrated := openFresh(t, server)
+			migrated := openEmpty(t, server)
 			store, err := postgres.Open(t.Context(), server, postgres.Config{Schema: migrated.schema, MaxConns: 1})
 			require.NoError(t, err)
 			t.Cleanup(store.Close)
@@ -114,7 +114,7 @@ func (m mode) backend(t *testing.T) storetest.Backend {
 	}
 	if m.worker {
 		role := newRole(t, server)
-		backend.New = func(t *testing.T) store.Store { return openAs(t, openFresh(t, server), postgres.RoleWorker, role) }
+		backend.New = func(t *testing.T) store.Store { return openAs(t, openEmpty(t, server), postgres.RoleWorker, role) }
 		backend.Advance = func(t *testing.T, s store.Store, d time.Duration) {
 			o := s.(opened)
 			o.url = server // the owner's: a worker may not change the audit

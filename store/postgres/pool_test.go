@@ -29,7 +29,7 @@ func oneConnection(t *testing.T, first opened) opened {
 func TestPool_OneConnectionIsEnough(t *testing.T) {
 	t.Parallel()
 	storetest.TestTogether(t, storetest.Backend{
-		New: func(t *testing.T) store.Store { return oneConnection(t, openFresh(t, pgtest.Server(t))) },
+		New: func(t *testing.T) store.Store { return oneConnection(t, openEmpty(t, pgtest.Server(t))) },
 	})
 }
 

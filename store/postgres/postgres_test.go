@@ -30,7 +30,9 @@ func TestMain(m *testing.M) {
 	if parallel := flag.Lookup("test.parallel").Value; parallel.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) && runtime.GOMAXPROCS(0) < parallelTests {
 		_ = parallel.Set(strconv.Itoa(parallelTests))
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	left.drop()
+	os.Exit(code)
 }
 
 // opened is a migrated store with the URL of its database and its schema.
@@ -48,15 +50,20 @@ func openStore(t *testing.T, options string) opened {
 
 func openFresh(t *testing.T, url string) opened {
 	t.Helper()
-	schema := "t_" + strings.ToLower(rand.Text()[:16])
-	t.Cleanup(func() {
-		conn, err := pgx.Connect(context.Background(), url)
-		require.NoError(t, err)
-		_, err = conn.Exec(context.Background(), "DROP SCHEMA IF EXISTS "+schema+" CASCADE")
-		require.NoError(t, err)
-		require.NoError(t, conn.Close(context.Background()))
-	})
+	schema := newSchema()
+	t.Cleanup(func() { dropSchema(t, url, schema) })
 	return openURL(t, url, schema)
+}
+
+func newSchema() string { return "t_" + strings.ToLower(rand.Text()[:16]) }
+
+func dropSchema(t *testing.T, url, schema string) {
+	t.Helper()
+	conn, err := pgx.Connect(context.Background(), url)
+	require.NoError(t, err)
+	_, err = conn.Exec(context.Background(), "DROP SCHEMA IF EXISTS "+schema+" CASCADE")
+	require.NoError(t, err)
+	require.NoError(t, conn.Close(context.Background()))
 }
 
 func openURL(t *testing.T, url, schema string) opened {
@@ -129,7 +136,7 @@ func testContract(t *testing.T, url string, deaf bool) {
 	storetest.TestStore(t, contract(url, deaf))
 }
 
-// contract is a store in a fresh schema for each test.
+// contract is a store in an empty schema for each test.
 func contract(url string, deaf bool) storetest.Backend {
 	user := bindings[0]
 	if deaf { // and it keeps no prepared statements
@@ -138,7 +145,7 @@ func contract(url string, deaf bool) storetest.Backend {
 	return storetest.Backend{
 		Deaf: deaf,
 		New: func(t *testing.T) store.Store {
-			return openFresh(t, url)
+			return openEmpty(t, url)
 		},
 		Advance: func(t *testing.T, s store.Store, d time.Duration) {
 			s.(opened).shift(t, d)
