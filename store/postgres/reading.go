@@ -23,7 +23,7 @@ const (
 func (s *Store) openReading(ctx context.Context, base *pgxpool.Config) (err error) {
 	c := base.Copy()
 	c.MaxConns, c.MinConns, c.MinIdleConns = readingConns, 0, 0
-	c.MaxConnIdleTime, c.HealthCheckPeriod = min(c.MaxConnIdleTime, readingIdle), min(c.HealthCheckPeriod, readingIdle/2)
+	closeIdle(c, readingIdle)
 	c.ConnConfig.RuntimeParams["application_name"] += " operate"
 	if !s.unpinned { // behind a pooler the settings would be those of others too: see whole
 		c.AfterConnect = both(c.AfterConnect, func(ctx context.Context, conn *pgx.Conn) error {

@@ -222,7 +222,7 @@ func (s *Store) open(ctx context.Context, base *pgxpool.Config) (err error) {
 			general.MaxConns = operatorConns
 		}
 		general.MinConns, general.MinIdleConns = 0, 0
-		general.MaxConnIdleTime, general.HealthCheckPeriod = min(general.MaxConnIdleTime, operatorIdle), min(general.HealthCheckPeriod, operatorIdle/4)
+		closeIdle(general, operatorIdle)
 	}
 	s.patient = make(chan struct{}, max(general.MaxConns/2, 1))
 	if err := s.opened(ctx, base, general); err != nil {
@@ -237,7 +237,7 @@ func (s *Store) openEngine(ctx context.Context, base *pgxpool.Config, ready int3
 	s.dial = base.Copy()
 	engine := base.Copy()
 	engine.MaxConns, engine.MinConns, engine.MinIdleConns = engineConns, 0, 0
-	engine.MaxConnIdleTime, engine.HealthCheckPeriod = min(engine.MaxConnIdleTime, engineIdle), min(engine.HealthCheckPeriod, engineIdle/2)
+	closeIdle(engine, engineIdle)
 	if s.config.Operators {
 		engine.MaxConns = operatorEngine
 	}
@@ -253,6 +253,14 @@ func (s *Store) openEngine(ctx context.Context, base *pgxpool.Config, ready int3
 		return err
 	}
 	return s.openReading(ctx, base)
+}
+
+// closeIdle has a pool close connections that are not used for a while. Each check of the
+// pool turns the order round in which it hands out idle connections: where it checks more
+// often than that while, it keeps all of them in use.
+func closeIdle(c *pgxpool.Config, idle time.Duration) {
+	c.MaxConnIdleTime = min(c.MaxConnIdleTime, idle)
+	c.HealthCheckPeriod = c.MaxConnIdleTime + c.MaxConnIdleTime/4
 }
 
 // prepareConfig makes connections that know the types of our parameters even when
