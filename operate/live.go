@@ -29,6 +29,7 @@ type Hint struct {
 type hub struct {
 	mu      sync.Mutex
 	streams map[*Stream]struct{}
+	surveys int             // of the streams that get surveys
 	changed map[string]bool // since the last hint
 	stop    context.CancelFunc
 	ended   chan struct{} // closed when what the first stream started has returned
@@ -37,26 +38,37 @@ type hub struct {
 // Stream is one listener of live hints. Its methods are for one goroutine.
 type Stream struct {
 	operator *Operator
+	surveys  bool          // hints bring surveys
 	ready    chan struct{} // has a value while there is a hint
 
 	mu   sync.Mutex
 	hint Hint
 }
 
-// Stream opens a stream of hints. Of one Operator 1,000 may be open; another is
-// refused with ErrBusy. Close it.
-func (o *Operator) Stream() (*Stream, error) {
+// Stream opens a stream of hints with surveys, one each two seconds while the store
+// answers. Of one Operator 1,000 streams may be open; another is refused with ErrBusy.
+// Close it.
+func (o *Operator) Stream() (*Stream, error) { return o.stream(true) }
+
+// StreamWithoutSurveys is Stream for who asks for everything again: its hints come each
+// two seconds, and cost the store nothing.
+func (o *Operator) StreamWithoutSurveys() (*Stream, error) { return o.stream(false) }
+
+func (o *Operator) stream(surveys bool) (*Stream, error) {
 	h := &o.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.streams) >= maxStreams {
 		return nil, fmt.Errorf("%w: %d streams are open", ErrBusy, maxStreams)
 	}
-	s := &Stream{operator: o, ready: make(chan struct{}, 1)}
+	s := &Stream{operator: o, surveys: surveys, ready: make(chan struct{}, 1)}
 	if h.streams == nil {
 		h.streams, h.changed = map[*Stream]struct{}{}, map[string]bool{}
 	}
 	h.streams[s] = struct{}{}
+	if surveys {
+		h.surveys++
+	}
 	if h.stop == nil {
 		ctx, stop := context.WithCancel(context.Background())
 		ended := make(chan struct{})
@@ -74,6 +86,9 @@ func (o *Operator) Stream() (*Stream, error) {
 func (s *Stream) Close() {
 	h := &s.operator.hub
 	h.mu.Lock()
+	if _, open := h.streams[s]; open && s.surveys {
+		h.surveys--
+	}
 	delete(h.streams, s)
 	if len(h.streams) > 0 || h.stop == nil {
 		h.mu.Unlock()
@@ -160,8 +175,14 @@ func (o *Operator) listen(ctx context.Context) {
 	}
 }
 
-// surveyed is a survey, if the store answers.
+// surveyed is a survey, if a stream wants one and the store answers.
 func (o *Operator) surveyed(ctx context.Context) *Survey {
+	o.hub.mu.Lock()
+	wanted := o.hub.surveys > 0
+	o.hub.mu.Unlock()
+	if !wanted {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
 	defer cancel()
 	survey, err := o.Survey(ctx)
@@ -184,14 +205,17 @@ func (h *hub) take(survey *Survey) Hint {
 	return hint
 }
 
-// send gives a hint to all streams.
+// send gives a hint to all streams: to those with surveys if it says anything.
 func (h *hub) send(hint Hint) {
-	if len(hint.Changed) == 0 && hint.Survey == nil {
-		return
-	}
+	says := len(hint.Changed) > 0 || hint.Survey != nil
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for s := range h.streams {
-		s.add(hint)
+		switch {
+		case !s.surveys:
+			s.add(Hint{Changed: hint.Changed})
+		case says:
+			s.add(hint)
+		}
 	}
 }

@@ -66,6 +66,39 @@ func TestHintsCostNothingWithoutAStream(t *testing.T) {
 	})
 }
 
+func TestAStreamWithoutSurveysAsksForNone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := &counted{Store: memory.New(memory.Config{})}
+		o := operate.New(db, operate.Config{})
+		plain, err := o.StreamWithoutSurveys()
+		require.NoError(t, err)
+		for range 3 { // one each two seconds, whether or not anything has changed
+			hint, err := plain.Next(t.Context())
+			require.NoError(t, err)
+			require.Nil(t, hint.Survey)
+		}
+		_, err = o.Enqueue(t.Context(), durable.NewJob[string]("mail").New("x"))
+		require.NoError(t, err)
+		hint, err := plain.Next(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, []string{"runs"}, hint.Changed)
+		require.Zero(t, db.surveys.Load())
+
+		full, err := o.Stream()
+		require.NoError(t, err)
+		hint, err = full.Next(t.Context())
+		require.NoError(t, err)
+		require.NotNil(t, hint.Survey)
+		full.Close()
+		full.Close()
+		before := db.surveys.Load()
+		<-time.After(time.Minute)
+		require.Equal(t, before, db.surveys.Load(), "the last one that wanted surveys has gone")
+		plain.Close()
+	})
+}
+
 func TestAThousandStreams(t *testing.T) {
 	t.Parallel()
 	o := operate.New(memory.New(memory.Config{}), operate.Config{})

@@ -18,7 +18,7 @@ const (
 // live streams hints that something may have changed, never what: the page then asks
 // for itself again. It ends with the session.
 func (d *dashboard) live(w http.ResponseWriter, r *http.Request) {
-	stream, err := d.operator.Stream()
+	stream, err := d.operator.StreamWithoutSurveys()
 	if err != nil { // too many are open: the page asks by the clock
 		w.Header().Set("Retry-After", "10")
 		w.WriteHeader(http.StatusServiceUnavailable)
