@@ -191,7 +191,14 @@ func TestAScrapeGetsTheFormatThatItAccepts(t *testing.T) {
 	t.Parallel()
 	for accept, want := range map[string]metrics.Format{
 		"": metrics.Prometheus, "text/plain;version=0.0.4": metrics.Prometheus,
-		"application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5": metrics.OpenMetrics,
+		"application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5":                                                                  metrics.OpenMetrics,
+		"application/openmetrics-text;version=1.0.0;q=0.6,application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.2": metrics.OpenMetrics,
+		"Application/OpenMetrics-Text; Q=1, */*":                                         metrics.OpenMetrics,
+		"application/openmetrics-text;q=0":                                               metrics.Prometheus,
+		"application/openmetrics-text;q=0.000, text/plain;q=0.1":                         metrics.Prometheus,
+		"application/openmetrics-text;version=1.0.0;q=0.2,text/plain;version=0.0.4;q=.9": metrics.Prometheus,
+		"application/openmetrics-text;q=NaN":                                             metrics.Prometheus,
+		"text/plain, x/application/openmetrics-text":                                     metrics.Prometheus,
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil)
 		r.Header.Set("Accept", accept)
