@@ -252,6 +252,10 @@ func (e *explaining) expires() {
 		return
 	}
 	text := fmt.Sprintf("it expires in %s: unless it starts before, it is cancelled", span(at.Sub(e.Facts.At)))
+	if !e.Facts.Run.DueAt.Before(*at) {
+		text = fmt.Sprintf("it expires in %s, before it is due: no attempt will begin", span(at.Sub(e.Facts.At)))
+		e.Earliest, e.Sure = nil, false
+	}
 	if !at.After(e.Facts.At) {
 		text = fmt.Sprintf("it has expired, %s ago: the worker that takes it cancels it", span(e.Facts.At.Sub(*at)))
 	}
