@@ -10,7 +10,7 @@ import (
 
 // elements reads what package json reads too leniently of a list or an object: null would
 // be an empty text or the first word of a list of words, and an object could have members
-// that nobody reads. It reports whether nothing is left to read.
+// that are not read. It reports whether nothing is left to read.
 func elements(value json.RawMessage, at string, field reflect.Value, faults *FaultsError) (done bool) {
 	kind := field.Kind()
 	if kind != reflect.Slice && kind != reflect.Map || reads(reflect.PointerTo(field.Type())) || string(value) == "null" {
