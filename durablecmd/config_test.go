@@ -22,6 +22,7 @@ func TestABadValueIsNamedWithItsVariable(t *testing.T) {
 	tests := []struct{ pair, want string }{
 		{"DURABLE_DATABASE_URL=mysql://root:canary@db/x", `the database scheme "mysql" is not known`},
 		{"DURABLE_DATABASE_URL=sqlite:", "names no file"},
+		{"DURABLE_DATABASE_URL=sqlite:canary.db/", "names a directory"},
 		{"DURABLE_DATABASE_URL=canary", "no database scheme"},
 		{"DURABLE_SCHEMA=Durable", "1 to 48 characters of a-z"},
 		{"DURABLE_SCHEMA=1a", "1 to 48 characters of a-z"},
@@ -43,6 +44,7 @@ func TestABadValueIsNamedWithItsVariable(t *testing.T) {
 		{"DURABLE_POLL_INTERVAL=5", "a duration such as"},
 		{"DURABLE_POLL_INTERVAL=0s", "at least 1ms"},
 		{"DURABLE_POLL_INTERVAL=-1s", "at least 1ms"},
+		{"DURABLE_POLL_INTERVAL=876000h1ns", "at most 876000h (100 years)"},
 		{"DURABLE_POLL_JITTER_RATIO=1.1", "from 0 (off) to 1"},
 		{"DURABLE_POLL_JITTER_RATIO=NaN", "from 0 (off) to 1"},
 		{"DURABLE_POLL_JITTER_RATIO=-0.1", "from 0 (off) to 1"},
@@ -58,7 +60,10 @@ func TestABadValueIsNamedWithItsVariable(t *testing.T) {
 		{"DURABLE_RETENTION=-1s", "1s to 292 years; off: keep runs forever"},
 		{"DURABLE_RETENTION_DEAD=never", "1s to 292 years; off: keep runs forever"},
 		{"DURABLE_SWEEP_INTERVAL=10ms", "at least 1s"},
+		{"DURABLE_SWEEP_INTERVAL=2562047h", "at most 876000h (100 years)"},
+		{"DURABLE_DRAIN_TIMEOUT=2562047h", "at most 876000h (100 years)"},
 		{"DURABLE_DRAIN_TIMEOUT=-1s", "0 (none) or more"},
+		{"DURABLE_CANCEL_GRACE=876001h", "at most 876000h (100 years)"},
 		{"DURABLE_CANCEL_GRACE=soon", "0 (none) or more"},
 		{"DURABLE_HTTP_ADDR=8080", "host:port"},
 		{"DURABLE_HTTP_ADDR=127.0.0.1:99999", "host:port"},
@@ -94,7 +99,7 @@ func TestEveryInvalidVariableIsNamed(t *testing.T) {
   DURABLE_SCHEMA: must not be empty: unset it, or want 1 to 48 characters of a-z, 0-9 and _, the first one not a digit (PostgreSQL)
   DURABLE_QUEUES="=": want queue names separated by commas, each once; name=N executes at most N runs of it concurrently: default,mail=5
   DURABLE_MAX_CONCURRENT_RUNS="0": want a number from 1 to 100000
-  DURABLE_POLL_INTERVAL="x": want a duration such as 500ms, 5s or 1m, at least 1ms
+  DURABLE_POLL_INTERVAL="x": want a duration such as 500ms, 5s or 1m, at least 1ms and at most 876000h (100 years)
   DURABLE_HEARTBEAT_INTERVAL="3s": want a duration of at least 1ms and at most half of DURABLE_LEASE_DURATION, which is 4s
   DURABLE_LOG_LEVEL="x": want debug, info, warn or error
 `, e.stderr)

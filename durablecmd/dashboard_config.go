@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -112,6 +113,28 @@ func optional(name, unit, constraint string, value func(c Config) string) variab
 	}}
 }
 
+// names is a variable that may be missing, with one or more names. A list of none, as of
+// variables that are not set, would lift the restriction that it was to be.
+func names(name, constraint string, value func(c Config) string, fits func(name string) bool) variable {
+	v := optional(name, "names", constraint, value)
+	v.valid = func(c Config) bool {
+		given := list(value(c))
+		return value(c) == "" || len(given) > 0 && !slices.ContainsFunc(given, func(one string) bool { return !fits(one) })
+	}
+	return v
+}
+
+var (
+	hostName   = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
+	headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
+)
+
+// isHost reports whether a request can name a host so, its port aside.
+func isHost(name string) bool {
+	_, err := netip.ParseAddr(name)
+	return err == nil || hostName.MatchString(name)
+}
+
 // secret is a variable whose value is shown nowhere, and may be in a file.
 func secret(name string, value, file func(c Config) string) []variable {
 	return []variable{
@@ -131,7 +154,12 @@ func dashboardVariables() []variable {
 	user := optional(varUserHeader, "header", "the name of the header in which a proxy says who asks; with "+varProxySecret+", and without tokens",
 		func(c Config) string { return c.DashboardUserHeader })
 	user.valid = func(c Config) bool {
-		return c.DashboardUserHeader == "" || c.DashboardProxySecret != "" && c.DashboardToken == "" && c.DashboardViewer == ""
+		return c.DashboardUserHeader == "" || headerName.MatchString(c.DashboardUserHeader) && c.DashboardProxySecret != "" && c.DashboardToken == "" && c.DashboardViewer == ""
+	}
+	groups := optional("DURABLE_DASHBOARD_GROUPS_HEADER", "header", "the name of the header with the user's groups, separated by commas",
+		func(c Config) string { return c.DashboardGroupsHeader })
+	groups.valid = func(c Config) bool {
+		return c.DashboardGroupsHeader == "" || headerName.MatchString(c.DashboardGroupsHeader)
 	}
 	cert := optional(varTLSCert, "path", "a file with the certificate in PEM, and "+varTLSKey+" with its key", func(c Config) string { return c.DashboardCert })
 	cert.valid = func(c Config) bool {
@@ -151,12 +179,11 @@ func dashboardVariables() []variable {
 		secret(varToken, func(c Config) string { return c.DashboardToken }, func(c Config) string { return c.DashboardTokenFile }),
 		viewer,
 		[]variable{
-			optional("DURABLE_DASHBOARD_HOSTS", "names", "host names separated by commas, without ports", func(c Config) string { return c.DashboardHosts }),
+			names("DURABLE_DASHBOARD_HOSTS", "host names separated by commas, without ports", func(c Config) string { return c.DashboardHosts }, isHost),
 			user,
-			optional("DURABLE_DASHBOARD_GROUPS_HEADER", "header", "the name of the header with the user's groups, separated by commas",
-				func(c Config) string { return c.DashboardGroupsHeader }),
-			optional("DURABLE_DASHBOARD_OPERATORS", "names", "users and groups separated by commas that may change things; others may read",
-				func(c Config) string { return c.DashboardOperators }),
+			groups,
+			names("DURABLE_DASHBOARD_OPERATORS", "users and groups separated by commas that may change things; others may read",
+				func(c Config) string { return c.DashboardOperators }, func(string) bool { return true }),
 		},
 		secret(varProxySecret, func(c Config) string { return c.DashboardProxySecret }, func(c Config) string { return c.DashboardProxySecretIn }),
 		[]variable{
@@ -192,8 +219,9 @@ func redacted() variable {
 	v := optional("DURABLE_REDACT", "paths", "paths into args, results and checkpoints separated by commas, which no one is shown: card.number,*.token,**.password",
 		func(c Config) string { return c.Redact })
 	v.valid = func(c Config) bool {
-		_, err := operate.NewRedaction(list(c.Redact)...)
-		return err == nil
+		paths := list(c.Redact)
+		_, err := operate.NewRedaction(paths...)
+		return err == nil && (c.Redact == "" || len(paths) > 0)
 	}
 	return v
 }

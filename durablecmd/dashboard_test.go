@@ -89,6 +89,14 @@ func TestADashboardThatOthersReachNeedsAWayToKeepThemOut(t *testing.T) {
 		{[]string{token, "DURABLE_DASHBOARD_VIEWER_TOKEN=" + dashboardToken}, "not the operators' token"},
 		{[]string{"DURABLE_DASHBOARD_USER_HEADER=X-User"}, "with DURABLE_DASHBOARD_PROXY_SECRET"},
 		{[]string{"DURABLE_DASHBOARD_USER_HEADER=X-User", secret, token}, "without tokens"},
+		{[]string{"DURABLE_DASHBOARD_USER_HEADER=X User", secret}, "the name of the header"},
+		{[]string{"DURABLE_DASHBOARD_USER_HEADER=X-User", secret, "DURABLE_DASHBOARD_GROUPS_HEADER=X-Groups:"}, "DURABLE_DASHBOARD_GROUPS_HEADER"},
+		{[]string{token, "DURABLE_DASHBOARD_HOSTS=,"}, "want host names separated by commas, without ports"},
+		{[]string{token, "DURABLE_DASHBOARD_HOSTS=https://ops.example.com"}, "DURABLE_DASHBOARD_HOSTS"},
+		{[]string{token, "DURABLE_DASHBOARD_HOSTS=ops.example.com,ops.example.com:8081"}, "DURABLE_DASHBOARD_HOSTS"},
+		{[]string{token, "DURABLE_DASHBOARD_HOSTS=*.example.com"}, "DURABLE_DASHBOARD_HOSTS"},
+		{[]string{"DURABLE_DASHBOARD_OPERATORS= , "}, "DURABLE_DASHBOARD_OPERATORS"},
+		{[]string{"DURABLE_REDACT=,"}, "DURABLE_REDACT"},
 		{[]string{"DURABLE_DASHBOARD_TLS_CERT=" + short}, "a file with the certificate in PEM"},
 	} {
 		for _, verb := range []string{"work", "dashboard"} {

@@ -55,8 +55,8 @@ func retentionVariables() []variable {
 		{name: varRetentionAudit, standard: "2160h", unit: "duration", constraint: "a duration of 1s to 292 years; off: keep the audit log forever",
 			show:  func(c Config) string { return c.RetentionAudit.String() },
 			valid: func(c Config) bool { return valid(c.RetentionAudit) }},
-		{name: varSweepInterval, standard: "1m", unit: "duration", constraint: "a duration of at least 1s",
+		{name: varSweepInterval, standard: "1m", unit: "duration", constraint: "a duration of at least 1s and " + atMostDelay,
 			show:  func(c Config) string { return c.SweepInterval.String() },
-			valid: func(c Config) bool { return c.SweepInterval >= time.Second }},
+			valid: func(c Config) bool { return within(c.SweepInterval, time.Second, store.MaxDelay) }},
 	}
 }

@@ -49,6 +49,7 @@ type (
 	runsLogsVerb struct {
 		ID   string `arg:"" help:"Id of the run, or its first 8 or more characters."`
 		Tail int    `placeholder:"N" help:"Print only this many of the last lines."`
+		JSON bool   `name:"json" help:"Print JSON."`
 	}
 )
 
@@ -119,22 +120,31 @@ func (v runsLogsVerb) Run(ctx context.Context, p *program) error {
 		if err != nil {
 			return err
 		}
-		var lines []string
+		lines := []string{}
 		for _, a := range record.Attempts {
 			if a.Log != nil && *a.Log != "" {
-				lines = append(lines, strings.Split(printableLines(strings.TrimSuffix(*a.Log, "\n")), "\n")...)
+				lines = append(lines, strings.Split(strings.TrimSuffix(*a.Log, "\n"), "\n")...)
 			}
 		}
 		if v.Tail > 0 && len(lines) > v.Tail {
 			lines = lines[len(lines)-v.Tail:]
 		}
+		if v.JSON {
+			return p.printJSON(loggedLines{id, lines})
+		}
 		for _, line := range lines {
-			if _, err := fmt.Fprintln(p.stdout, line); err != nil {
+			if _, err := fmt.Fprintln(p.stdout, printableLines(line)); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+}
+
+// loggedLines are what a run's handler has logged.
+type loggedLines struct {
+	Run   durable.RunID `json:"run"`
+	Lines []string      `json:"lines"`
 }
 
 // filterFlags narrow what a verb is about to the runs that match all of them.

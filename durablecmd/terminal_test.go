@@ -131,6 +131,12 @@ func TestLogsAreAskedFor(t *testing.T) {
 	tail := execute(t, env, "runs", "logs", id, "--tail", "4").stdout
 	require.Equal(t, 4, strings.Count(tail, "\n"))
 	require.Equal(t, 1, strings.Count(tail, "try=1"))
+	logged := decode[struct {
+		Run   string
+		Lines []string
+	}](t, execute(t, env, "runs", "logs", id, "--tail", "4", "--json").stdout)
+	require.Equal(t, id, logged.Run)
+	require.Equal(t, strings.Split(strings.TrimSpace(tail), "\n"), logged.Lines)
 	require.Equal(t, 2, execute(t, env, "runs", "logs", id, "--tail", "-1").code)
 	s.signal()
 	require.Zero(t, s.ends(), s.stderr)

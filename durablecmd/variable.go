@@ -103,9 +103,9 @@ func workerVariables() []variable {
 		{name: "DURABLE_CLAIM_BATCH_BYTES", standard: "16777216", unit: "bytes", constraint: "a number from 1 to 1073741824",
 			show:  func(c Config) string { return strconv.Itoa(c.ClaimBatchBytes) },
 			valid: func(c Config) bool { return within(c.ClaimBatchBytes, 1, 1<<30) }},
-		{name: "DURABLE_POLL_INTERVAL", standard: "5s", unit: "duration", constraint: "a duration such as 500ms, 5s or 1m, at least 1ms",
+		{name: "DURABLE_POLL_INTERVAL", standard: "5s", unit: "duration", constraint: "a duration such as 500ms, 5s or 1m, at least 1ms and " + atMostDelay,
 			show:  func(c Config) string { return c.PollInterval.String() },
-			valid: func(c Config) bool { return c.PollInterval >= time.Millisecond }},
+			valid: func(c Config) bool { return within(c.PollInterval, time.Millisecond, store.MaxDelay) }},
 		{name: "DURABLE_POLL_JITTER_RATIO", standard: "0.2", unit: "ratio", constraint: "a number from 0 (off) to 1",
 			show:  func(c Config) string { return ratio(c.PollJitter) },
 			valid: func(c Config) bool { return c.PollJitter >= 0 && c.PollJitter <= 1 }},
@@ -146,12 +146,12 @@ func leaseVariables() []variable {
 
 func programVariables() []variable {
 	return []variable{
-		{name: "DURABLE_DRAIN_TIMEOUT", standard: "10s", unit: "duration", constraint: "a duration of 0 (none) or more",
+		{name: "DURABLE_DRAIN_TIMEOUT", standard: "10s", unit: "duration", constraint: "a duration of 0 (none) or more, " + atMostDelay,
 			show:  func(c Config) string { return c.DrainTimeout.String() },
-			valid: func(c Config) bool { return c.DrainTimeout >= 0 }},
-		{name: "DURABLE_CANCEL_GRACE", standard: "5s", unit: "duration", constraint: "a duration of 0 (none) or more",
+			valid: func(c Config) bool { return within(c.DrainTimeout, 0, store.MaxDelay) }},
+		{name: "DURABLE_CANCEL_GRACE", standard: "5s", unit: "duration", constraint: "a duration of 0 (none) or more, " + atMostDelay,
 			show:  func(c Config) string { return c.CancelGrace.String() },
-			valid: func(c Config) bool { return c.CancelGrace >= 0 }},
+			valid: func(c Config) bool { return within(c.CancelGrace, 0, store.MaxDelay) }},
 		{name: varHTTPAddr, standard: defaultHTTPAddr + ", or a free port if taken", unit: "host:port", constraint: "host:port; off or empty: no listener",
 			show:  func(c Config) string { return c.HTTPAddr },
 			valid: func(c Config) bool { return c.HTTPAddr == "off" || isAddr(c.HTTPAddr) }},
@@ -171,7 +171,10 @@ func programVariables() []variable {
 	}
 }
 
-func within(n, least, most int) bool { return n >= least && n <= most }
+// atMostDelay is store.MaxDelay as a constraint ends with it.
+const atMostDelay = "at most 876000h (100 years)"
+
+func within[T int | time.Duration](n, least, most T) bool { return n >= least && n <= most }
 
 func ratio(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
 

@@ -117,7 +117,7 @@ func TestAWorkerServesMetrics(t *testing.T) {
 			require.Contains(t, text, "\ndurable_worker_capacity 7\n")
 			require.Contains(t, text, "\ndurable_worker_ready 1\n")
 			require.Contains(t, text, `durable_run_wait_seconds_count{job="log",queue="default"} 1`)
-			require.Equal(t, name == "postgres", strings.Contains(text, `db_client_connection_max{pool="engine"} 4`))
+			require.Equal(t, name == "postgres", strings.Contains(text, `durable_pool_connections_max{pool="engine"} 4`))
 			require.NotContains(t, text, "message")
 			s.signal()
 			require.Equal(t, 0, s.ends())

@@ -251,9 +251,15 @@ func (e *explaining) expires() {
 	if at == nil {
 		return
 	}
-	text := fmt.Sprintf("it expires in %s: unless it starts before, it is cancelled", span(at.Sub(e.Facts.At)))
-	if !at.After(e.Facts.At) {
-		text = fmt.Sprintf("it has expired, %s ago: the worker that takes it cancels it", span(e.Facts.At.Sub(*at)))
+	var text string
+	switch left := at.Sub(e.Facts.At); {
+	case left <= 0:
+		text = fmt.Sprintf("it has expired, %s ago: the worker that takes it cancels it", span(-left))
+	case !e.Facts.Run.DueAt.Before(*at):
+		text = fmt.Sprintf("it expires in %s, before it is due: no attempt will begin", span(left))
+		e.Earliest, e.Sure = nil, false
+	default:
+		text = fmt.Sprintf("it expires in %s: unless it starts before, it is cancelled", span(left))
 	}
 	e.block(Blocker{Kind: BlockerExpires, Text: text, EndsAt: at}, nil)
 }

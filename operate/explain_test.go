@@ -140,6 +140,7 @@ func explained() []struct {
 			f.Held = &store.HeldRow{PID: 4711, Application: "psql", Since: before(3 * time.Minute)}
 		})},
 		{"polling", change(waiting, func(f *store.Facts) { f.Workers[0].Poll = store.Duration(5 * time.Second) })},
+		{"expires before it is due", change(waiting, func(f *store.Facts) { f.Run.ExpiresAt, f.Run.DueAt = after(10*time.Minute), *after(time.Hour) })},
 		{"expires", change(waiting, func(f *store.Facts) { f.Run.ExpiresAt = after(10 * time.Minute) })},
 		{"has expired", change(waiting, func(f *store.Facts) { f.Run.ExpiresAt = before(10 * time.Minute) })},
 		{"executing", executing},

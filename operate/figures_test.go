@@ -1,6 +1,7 @@
 package operate_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -54,6 +55,30 @@ func kindsOf(items []operate.Attention) (kinds []operate.AttentionKind) {
 		kinds = append(kinds, a.Kind)
 	}
 	return kinds
+}
+
+// TestAHundredJobsThatWaitHideNone: runs that are due come first, and the rest is counted.
+func TestAHundredJobsThatWaitHideNone(t *testing.T) {
+	t.Parallel()
+	var lanes []store.LaneInfo
+	for i := range 150 {
+		lanes = append(lanes, store.LaneInfo{Queue: "fax", Job: fmt.Sprintf("job-%03d", i), Pending: store.Count{N: 2}})
+	}
+	lanes = append(lanes, store.LaneInfo{Queue: "fax", Job: "urgent", Pending: store.Count{N: 7}, Due: store.Count{N: 7}, OldestDue: before(time.Second)})
+	items := operate.Attend(operate.AttentionFacts{Workers: []store.WorkerInfo{serving()}, Survey: store.Survey{At: explainedAt, Lanes: lanes}})
+	require.Len(t, items, 101)
+	require.Equal(t, "urgent", items[0].Job)
+	require.Equal(t, store.Failed, items[0].Level)
+	require.Equal(t, "no living worker serves 51 more jobs on their queues: 102 runs wait", items[100].Text)
+	require.Equal(t, store.Warning, items[100].Level)
+
+	for i := range lanes {
+		lanes[i].Due, lanes[i].OldestDue = lanes[i].Pending, before(time.Second)
+	}
+	items = operate.Attend(operate.AttentionFacts{Workers: []store.WorkerInfo{serving()}, Survey: store.Survey{At: explainedAt, Lanes: lanes}})
+	require.Len(t, items, 101)
+	require.Equal(t, "no living worker serves 51 more jobs on their queues: 107 runs wait", items[100].Text)
+	require.Equal(t, store.Failed, items[100].Level)
 }
 
 func TestAttend(t *testing.T) {

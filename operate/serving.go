@@ -113,26 +113,56 @@ const lanesMost = 100
 
 // attendLanes looks for jobs on queues that no living worker serves.
 func (f *fleet) attendLanes() (items []Attention) {
+	var unserved, later []*store.LaneInfo
 	for i := range f.survey.Lanes {
-		lane := &f.survey.Lanes[i]
-		if lane.Pending.N == 0 || f.served(lane) {
-			continue
+		switch lane := &f.survey.Lanes[i]; {
+		case lane.Pending.N == 0 || f.served(lane):
+		case overdue(lane):
+			unserved = append(unserved, lane)
+		default:
+			later = append(later, lane)
 		}
-		if len(items) == lanesMost {
-			break
-		}
-		text := fmt.Sprintf("no living worker serves job %s on queue %s", lane.Job, lane.Queue)
-		a := Attention{Kind: AttentionUnserved, Level: store.Warning, Subject: lane.Job + " on " + lane.Queue, Job: lane.Job, Queue: lane.Queue, Count: &lane.Pending,
-			Text: fmt.Sprintf("%s: %s%s", text, counted(lane.Pending, "run waits", "runs wait"), f.last(lane)),
-			Next: []Remedy{{"start_worker", RoleDeployer, "start a worker that has the job and serves the queue" + f.advice(lane), ""}}}
-		if lane.Due.N > 0 && !lane.Paused {
-			age := seconds(f.survey.At.Sub(*lane.OldestDue))
-			a.Level, a.Count, a.Since = store.Failed, &lane.Due, lane.OldestDue
-			a.Text = fmt.Sprintf("%s: %s, the oldest for %s%s", text, counted(lane.Due, "run due", "runs due"), age, f.last(lane))
-		}
-		items = append(items, a)
+	}
+	unserved = append(unserved, later...)
+	for _, lane := range unserved[:min(len(unserved), lanesMost)] {
+		items = append(items, f.attendLane(lane))
+	}
+	if left := unserved[len(items):]; len(left) > 0 {
+		items = append(items, attendMoreLanes(left))
 	}
 	return items
+}
+
+// overdue reports whether a lane has runs that would start if a worker served it.
+func overdue(lane *store.LaneInfo) bool { return lane.Due.N > 0 && !lane.Paused }
+
+// attendLane says that no living worker serves a lane.
+func (f *fleet) attendLane(lane *store.LaneInfo) Attention {
+	text := fmt.Sprintf("no living worker serves job %s on queue %s", lane.Job, lane.Queue)
+	a := Attention{Kind: AttentionUnserved, Level: store.Warning, Subject: lane.Job + " on " + lane.Queue, Job: lane.Job, Queue: lane.Queue, Count: &lane.Pending,
+		Text: fmt.Sprintf("%s: %s%s", text, counted(lane.Pending, "run waits", "runs wait"), f.last(lane)),
+		Next: []Remedy{{"start_worker", RoleDeployer, "start a worker that has the job and serves the queue" + f.advice(lane), ""}}}
+	if overdue(lane) {
+		age := seconds(f.survey.At.Sub(*lane.OldestDue))
+		a.Level, a.Count, a.Since = store.Failed, &lane.Due, lane.OldestDue
+		a.Text = fmt.Sprintf("%s: %s, the oldest for %s%s", text, counted(lane.Due, "run due", "runs due"), age, f.last(lane))
+	}
+	return a
+}
+
+// attendMoreLanes says of how many more lanes that is so, the overdue ones first.
+func attendMoreLanes(lanes []*store.LaneInfo) Attention {
+	var runs store.Count
+	for _, lane := range lanes {
+		runs = runs.Plus(lane.Pending)
+	}
+	a := Attention{Kind: AttentionUnserved, Level: store.Warning, Subject: "more jobs", Count: &runs,
+		Text: fmt.Sprintf("no living worker serves %d more jobs on their queues: %s", len(lanes), counted(runs, "run waits", "runs wait")),
+		Next: []Remedy{{"jobs", RoleViewer, "see all jobs that no worker serves", "jobs list"}}}
+	if overdue(lanes[0]) {
+		a.Level = store.Failed
+	}
+	return a
 }
 
 // examineJobs looks for queues of jobs that living workers have, none of which serves the

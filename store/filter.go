@@ -73,8 +73,13 @@ func (f *Filter) Range() (from, below RunID, limit int, err error) {
 	if err := f.checkWords(); err != nil {
 		return from, below, 0, err
 	}
-	if !inYears(f.Since) || !inYears(f.Until) || !inYears(f.EndedSince) {
-		return from, below, 0, fmt.Errorf("%w: since %v, until %v, ended since %v: want years from 1970 to 9999", ErrInvalid, f.Since, f.Until, f.EndedSince)
+	for _, bound := range []struct {
+		name string
+		at   time.Time
+	}{{"since", f.Since}, {"until", f.Until}, {"ended since", f.EndedSince}} {
+		if !inYears(bound.at) {
+			return from, below, 0, fmt.Errorf("%w: %s %v: want a year from 1970 to 9999", ErrInvalid, bound.name, bound.at)
+		}
 	}
 	for i := range below {
 		below[i] = 0xff

@@ -108,6 +108,9 @@ func member(value json.RawMessage, at string, field reflect.Value, faults *Fault
 			return
 		}
 	}
+	if elements(value, at, field, faults) {
+		return
+	}
 	if err := idsIn(value, field.Type()); err != nil {
 		faults.add(Fault{Pointer: at, Detail: fmt.Sprintf("%.150v", err)})
 		return

@@ -100,3 +100,29 @@ func TestABodyIsReadMemberByMember(t *testing.T) {
 	require.Equal(t, []string{"/text", "/number", "/state", "/at", "/each", "/list", "/inner/on", "/inner/off", "/pointed", "/x", "/x"}, at)
 	require.Contains(t, err.Error(), "/text: want a text\n")
 }
+
+func TestAYearThatNoStoreHasIsNamedAlone(t *testing.T) {
+	t.Parallel()
+	filter := store.Filter{EndedSince: time.Date(12026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	_, _, _, err := filter.Range()
+	require.EqualError(t, err, "durable: invalid: ended since 12026-01-01 00:00:00 +0000 UTC: want a year from 1970 to 9999")
+}
+
+func TestNothingIsReadOutOfNull(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		`{"state":[null]}`: "/state/0: want a", `{"state":["dead",null]}`: "/state/1: want a", `{"job":[null]}`: "/job/0: want a text",
+		`{"id":[null]}`: "/id/0: want a text", `{"metadata":{"a/b":null}}`: "/metadata/a~1b: want a text",
+	} {
+		require.ErrorContains(t, wire.Element([]byte(text), "", new(wire.Filter)), want, text)
+	}
+	var plan store.Plan
+	require.ErrorContains(t, wire.Element([]byte(`{"blackouts":[{"days":"sat"},{"form":"22:00"}]}`), "", &plan), "/blackouts/1/form: there is no such member here")
+	require.ErrorContains(t, wire.Element([]byte(`{"blackouts":[{"days":"sat","days":"sun"}]}`), "", &plan), "/blackouts/0/days: it is given twice")
+	require.ErrorContains(t, wire.Element([]byte(`{"blackouts":[null]}`), "", &plan), "/blackouts/0: want a JSON object")
+	require.ErrorContains(t, wire.Element([]byte(`{"blackouts":"sat"}`), "", &plan), "/blackouts: want a list")
+	plan = store.Plan{}
+	require.NoError(t, wire.Element([]byte(`{"blackouts":[{"days":"sat"},{"from":"22:00","until":"23:00"}]}`), "", &plan))
+	require.Equal(t, []store.Window{{Days: "sat"}, {From: "22:00", Until: "23:00"}}, plan.Blackouts)
+	require.NoError(t, wire.Element([]byte(`{"blackouts":null}`), "", &plan))
+}

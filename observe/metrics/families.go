@@ -108,12 +108,12 @@ func (t *text) pools(pools []store.Pool) {
 	if len(pools) == 0 {
 		return
 	}
-	t.family(gauge, "db_client_connection_count", "Connections of a pool.")
+	t.family(gauge, "durable_pool_connections", "Connections of a pool.")
 	for _, p := range pools {
 		t.number(int64(p.Idle), label{"pool", p.Name}, label{"state", "idle"})
 		t.number(int64(p.Used), label{"pool", p.Name}, label{"state", "used"})
 	}
-	t.family(gauge, "db_client_connection_max", "Most connections of a pool.")
+	t.family(gauge, "durable_pool_connections_max", "Most connections of a pool.")
 	for _, p := range pools {
 		t.number(int64(p.Max), label{"pool", p.Name})
 	}

@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/durable-worker/durable-worker/observe"
@@ -57,10 +56,7 @@ type Worker struct {
 
 // Serve answers a scrape, in the format that it accepts.
 func Serve(w http.ResponseWriter, r *http.Request, s Snapshot) {
-	format := Prometheus
-	if strings.Contains(r.Header.Get("Accept"), "application/openmetrics-text") {
-		format = OpenMetrics
-	}
+	format := accepted(r.Header)
 	w.Header().Set("Content-Type", format.ContentType())
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")

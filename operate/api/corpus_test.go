@@ -38,6 +38,7 @@ func TestBodiesThatNearlyMakeSense(t *testing.T) {
 		`{"job":"mail","id":"00000000-0000-0000-0000-000000000000"}`, `{"job":"mail","id":"urn:uuid:0190c5a0-7d6c-7b0e-9f6e-3a1f4b2c5d6e"}`,
 		`{"job":"mail","id":"{0190c5a0-7d6c-7b0e-9f6e-3a1f4b2c5d6e}"}`, `{"job":"mail","id":"0190c5a07d6c7b0e9f6e3a1f4b2c5d6e"}`, `{"job":"mail","id":"0190c5a0-7d6c-7b0e-9f6e-3a1f4b2c5d6e\n"}`,
 		`{"job":"mail","debounce":"x","quiet":"0s"}`, `{"job":"mail","debounce":"x","quiet":"1s","at_most":"1ms"}`, `{"job":"mail","unique":"x","unique_for":"-1s"}`,
+		`{"job":"mail","metadata":{"a":null}}`, `{"job":"mail","limited_by":[null]}`, `{"job":"mail","after":"1h","due_at":"2030-01-01T00:00:00Z"}`,
 	} {
 		if w := b.send("POST", "/runs", body, "Content-Type", "application/json"); w.Code != 400 && w.Code != 422 {
 			wrong = append(wrong, fmt.Sprintf("%d to %.200s: %s", w.Code, body, w.Body))
@@ -45,9 +46,15 @@ func TestBodiesThatNearlyMakeSense(t *testing.T) {
 	}
 	for _, body := range []string{`{"action":"explode"}`, `{"action":"cancel","all":null}`, `{"action":"cancel","filter":null,"all":false}`, `{"action":"cancel","filter":{"id":[]}}`,
 		`{"action":"cancel","filter":{"state":[]}}`, `{"action":"cancel","filter":{"since":"1h"}}`, `{"action":"cancel","filter":{"args":null}}`, `{"action":"cancel","all":true,"cursor":"x"}`,
-		`{"action":"cancel","all":true,"reason":"\u0000"}`} {
+		`{"action":"cancel","all":true,"reason":"\u0000"}`, `{"action":"delete","filter":{"state":[null]}}`, `{"action":"cancel","filter":{"job":[null]}}`,
+		`{"action":"cancel","filter":{"queue":["mail",null]}}`, `{"action":"cancel","filter":{"id":[null]}}`, `{"action":"cancel","filter":{"metadata":{"a":null}}}`} {
 		if w := b.send("POST", "/bulk", body); w.Code != 400 {
 			wrong = append(wrong, fmt.Sprintf("%d to %s: %s", w.Code, body, w.Body))
+		}
+	}
+	for _, blackout := range []string{`{"days":"sat","form":"22:00"}`, `{"days":"sat","days":"sun"}`, `null`, `"sat"`} {
+		if w := b.send("PUT", "/schedules?name=x", `{"job":"report","rule":{"every":"1h"},"plan":{"blackouts":[`+blackout+`]}}`); w.Code != 400 {
+			wrong = append(wrong, fmt.Sprintf("%d to the blackout %s: %s", w.Code, blackout, w.Body))
 		}
 	}
 	require.Empty(t, wrong)

@@ -170,6 +170,9 @@ func (c *call) made(wanted []newRun, several bool, known map[string]store.JobInf
 
 // options are what a run has that its job has not.
 func (w *newRun) options(pointer string) (options []durable.Option, faults wire.FaultsError) {
+	if w.DueAt != nil && w.After != nil {
+		faults = append(faults, wire.InBody(pointer, "a run has one of due_at and after")...)
+	}
 	options = given(options, w.Queue, durable.OnQueue)
 	options = given(options, w.DueAt, durable.At)
 	options = given(options, (*time.Duration)(w.After), durable.After)
@@ -183,8 +186,8 @@ func (w *newRun) options(pointer string) (options []durable.Option, faults wire.
 	if len(w.Metadata) > 0 {
 		options = append(options, durable.Metadata(w.Metadata))
 	}
-	limits, faults := limitedBy(w.LimitedBy, pointer)
-	options = append(options, limits...)
+	limits, more := limitedBy(w.LimitedBy, pointer)
+	options, faults = append(options, limits...), append(faults, more...)
 	keys, err := w.key()
 	if err != "" {
 		faults = append(faults, wire.InBody(pointer, "%s", err)...)

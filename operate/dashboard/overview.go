@@ -85,6 +85,9 @@ func attendedOf(a operate.Attention) attended {
 	case operate.AttentionDead:
 		return attended{link("problems", "job", a.Job), "Problems"}
 	case operate.AttentionUnserved:
+		if a.Job == "" { // of many
+			return attended{"jobs", "Jobs"}
+		}
 		return attended{link("runs", "state", "pending", "job", a.Job, "queue", a.Queue), "Runs"}
 	case operate.AttentionOverdue, operate.AttentionIsolatedWaiting:
 		return attended{link("runs", "state", "pending", "queue", a.Queue), "Runs"}

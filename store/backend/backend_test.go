@@ -54,7 +54,8 @@ func TestConnectionStrings(t *testing.T) {
 		"postgres://a:123#canary@127.0.0.1:1/x", "postgres://a:123?canary@127.0.0.1:1/x", "postgres://a:123/canary@127.0.0.1:1/x", "postgres://a:s3@canary@127.0.0.1:1/x",
 		"postgres://a:1234/canary?x=y@127.0.0.1/x", "postgres://h:canary/x", "postgres://h/x?canary", "host=h password='canary", "host=h canary", "service=app servicefile=/nowhere/canary",
 		"ann:canary@h/db", "canary:x@h", "postgres://h/db?pool_max_conns=canary", "host=h sslmode=canary",
-		"sqlite:", "sqlite://canary/x.db", "sqlite::memory:", "sqlite:canary.db?mode=ro", "memory:canary", "c4n4ry!://x",
+		"sqlite:", "sqlite://canary/x.db", "sqlite::memory:", "sqlite:canary.db?mode=ro", "memory:canary",
+		"sqlite:canary.db/", "sqlite:canary.db/.", "sqlite:canary/..", "sqlite:.", "sqlite:..", "sqlite:/", "sqlite:///canary/", "c4n4ry!://x",
 	} {
 		err := backend.Check(dsn)
 		require.Error(t, err, dsn)

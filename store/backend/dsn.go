@@ -27,6 +27,10 @@ type target struct {
 // keyValue matches libpq's other form; it does not look into it.
 var keyValue = regexp.MustCompile(`(?i)(^|\s)(host|hostaddr|port|dbname|user|password|service|sslmode)\s*=`)
 
+// directory matches a path that can lead to no file, whatever is there: what
+// cleans paths would take x.db/ for x.db, and what does not would refuse it.
+var directory = regexp.MustCompile(`(^|/)(\.|\.\.)?$`)
+
 const want = "want postgres://…, sqlite:<path> or memory:"
 
 // Check reports whether dsn names a store this package can open, without
@@ -85,6 +89,8 @@ func parseSQLite(rest string) (target, error) {
 		return target{}, errors.New(":memory: is not a file; write memory: for work that may be lost")
 	case strings.ContainsAny(rest, "?#\x00"):
 		return target{}, errors.New("sqlite: takes a path and nothing else (no ? and no #)")
+	case directory.MatchString(rest):
+		return target{}, errors.New("sqlite: names a directory: want sqlite:<path of a file>")
 	}
 	return target{engine: engineSQLite, location: rest}, nil
 }

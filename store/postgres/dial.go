@@ -178,7 +178,7 @@ func (f failedBatch) Exec() (pgconn.CommandTag, error) { return pgconn.CommandTa
 func (f failedBatch) Query() (pgx.Rows, error) { return nil, f.err }
 
 // QueryRow says why.
-func (f failedBatch) QueryRow() pgx.Row { return pinnedRow{nil, f.err} }
+func (f failedBatch) QueryRow() pgx.Row { return wrappedRow{nil, f.err} }
 
 // Close says why.
 func (f failedBatch) Close() error { return f.err }

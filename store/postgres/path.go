@@ -69,52 +69,61 @@ func (s *Store) whole(b *batch, pool *pgxpool.Pool) *pgx.Batch {
 	return whole
 }
 
-// pinned is a pool whose connections are not pinned: each statement takes the
-// search_path with it, in one round trip.
-type pinned struct{ pool *pgxpool.Pool }
+// wrapped is a pool whose connections are not pinned, or whose default isolation is not
+// ours: each statement takes with it what whole puts around a batch, in one round trip.
+type wrapped struct {
+	store *Store
+	pool  *pgxpool.Pool
+}
 
 // Exec sends a statement.
-func (p pinned) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	results := p.send(ctx, sql, args)
+func (w wrapped) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	results := w.send(ctx, sql, args)
 	tag, err := results.Exec()
 	return tag, errors.Join(err, results.Close())
 }
 
 // Query sends a statement and returns its rows, which have to be closed.
-func (p pinned) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	results := p.send(ctx, sql, args)
+func (w wrapped) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	results := w.send(ctx, sql, args)
 	rows, err := results.Query()
 	if err != nil {
 		_ = results.Close()
 		return nil, err
 	}
-	return &pinnedRows{rows, results, nil}, nil
+	return &wrappedRows{rows, results, nil}, nil
 }
 
 // QueryRow sends a statement of which one row is wanted.
-func (p pinned) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	rows, err := p.Query(ctx, sql, args...)
-	return pinnedRow{rows, err}
+func (w wrapped) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	rows, err := w.Query(ctx, sql, args...)
+	return wrappedRow{rows, err}
 }
 
-func (p pinned) send(ctx context.Context, sql string, args []any) pgx.BatchResults {
-	b := &pgx.Batch{}
-	b.Queue(queries.Pin)
-	b.Queue(sql, args...)
-	results := lend(ctx, p.pool, b)
-	_, _ = results.Exec() // an error comes back with the statement itself
+func (w wrapped) send(ctx context.Context, sql string, args []any) pgx.BatchResults {
+	one := &batch{names: w.store.names}
+	one.Queue(sql, args...)
+	whole := w.store.whole(one, w.pool)
+	before := whole.Len() - 1
+	if w.store.begins {
+		before-- // the commit
+	}
+	results := lend(ctx, w.pool, whole)
+	for range before {
+		_, _ = results.Exec() // an error comes back with the statement itself
+	}
 	return results
 }
 
-// pinnedRows are rows that end their batch.
-type pinnedRows struct {
+// wrappedRows are rows that end their batch.
+type wrappedRows struct {
 	pgx.Rows
 	results pgx.BatchResults
 	err     error
 }
 
 // Close ends the reading and gives the connection back.
-func (r *pinnedRows) Close() {
+func (r *wrappedRows) Close() {
 	r.Rows.Close()
 	if r.results != nil {
 		r.err = r.results.Close()
@@ -123,7 +132,7 @@ func (r *pinnedRows) Close() {
 }
 
 // Next goes to the next row, and closes after the last.
-func (r *pinnedRows) Next() bool {
+func (r *wrappedRows) Next() bool {
 	if r.results == nil {
 		return false
 	}
@@ -135,21 +144,21 @@ func (r *pinnedRows) Next() bool {
 }
 
 // Err says what went wrong, once closed.
-func (r *pinnedRows) Err() error {
+func (r *wrappedRows) Err() error {
 	if err := r.Rows.Err(); err != nil {
 		return err
 	}
 	return r.err
 }
 
-// pinnedRow is the one row that was wanted.
-type pinnedRow struct {
+// wrappedRow is the one row that was wanted.
+type wrappedRow struct {
 	rows pgx.Rows
 	err  error
 }
 
 // Scan reads it.
-func (r pinnedRow) Scan(targets ...any) error {
+func (r wrappedRow) Scan(targets ...any) error {
 	if r.err != nil {
 		return r.err
 	}

@@ -322,8 +322,8 @@ func (s *Store) checkServer(ctx context.Context) error {
 
 // queries returns the generated statements, in our schema.
 func (s *Store) queries(db queries.DBTX) *queries.Queries {
-	if pool, ok := db.(*pgxpool.Pool); ok && s.free(pool) {
-		db = pinned{pool}
+	if pool, ok := db.(*pgxpool.Pool); ok && (s.begins || s.free(pool)) {
+		db = wrapped{s, pool}
 	}
 	return queries.New(named{db, s.names})
 }

@@ -20,6 +20,10 @@ type file struct {
 // says what would keep SQLite from using it. It never opens a file that is
 // there: closing it would take away the locks this process has on it.
 func prepare(path string) (*file, error) {
+	switch _, name := filepath.Split(path); name {
+	case "", ".", "..":
+		return nil, fmt.Errorf("%q names a directory, not a file", path) // Abs would make x.db of x.db/
+	}
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, err

@@ -104,6 +104,14 @@ func TestRefusals(t *testing.T) {
 		_, err := sqlite.Open(t.Context(), t.TempDir(), sqlite.Config{})
 		require.ErrorContains(t, err, "is not a file")
 	})
+	t.Run("the path names a directory", func(t *testing.T) {
+		path := newPath(t)
+		for _, path := range []string{path + "/", path + "/.", path + "/..", "", "."} {
+			_, err := sqlite.Open(t.Context(), path, sqlite.Config{})
+			require.ErrorContains(t, err, "names a directory, not a file", path)
+		}
+		require.NoFileExists(t, path)
+	})
 	t.Run("the file is something else", func(t *testing.T) {
 		path := newPath(t)
 		text := []byte("this is not a database, and it is longer than a header of one hundred bytes, so that no one takes it for an empty one")

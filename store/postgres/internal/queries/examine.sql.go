@@ -183,7 +183,7 @@ SELECT
     pg_is_in_recovery() AS replica,
     current_setting('transaction_read_only') = 'on' AS read_only,
     current_setting('server_version_num')::int AS version,
-    current_setting('transaction_isolation')::text AS isolation,
+    current_setting('default_transaction_isolation')::text AS isolation,
     current_setting('synchronous_commit')::text AS synchronous_commit,
     current_setting('fsync') = 'on' AS fsync,
     current_setting('full_page_writes') = 'on' AS full_page_writes,
