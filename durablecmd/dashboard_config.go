@@ -156,11 +156,15 @@ func dashboardVariables() []variable {
 	user.valid = func(c Config) bool {
 		return c.DashboardUserHeader == "" || headerName.MatchString(c.DashboardUserHeader) && c.DashboardProxySecret != "" && c.DashboardToken == "" && c.DashboardViewer == ""
 	}
-	groups := optional("DURABLE_DASHBOARD_GROUPS_HEADER", "header", "the name of the header with the user's groups, separated by commas",
+	groups := optional("DURABLE_DASHBOARD_GROUPS_HEADER", "header", "the name of the header with the user's groups, separated by commas; with "+varUserHeader,
 		func(c Config) string { return c.DashboardGroupsHeader })
 	groups.valid = func(c Config) bool {
-		return c.DashboardGroupsHeader == "" || headerName.MatchString(c.DashboardGroupsHeader)
+		return c.DashboardGroupsHeader == "" || headerName.MatchString(c.DashboardGroupsHeader) && c.DashboardUserHeader != ""
 	}
+	operators := names("DURABLE_DASHBOARD_OPERATORS", "users and groups separated by commas that may change things; others may read; with "+varUserHeader,
+		func(c Config) string { return c.DashboardOperators }, func(string) bool { return true })
+	named := operators.valid
+	operators.valid = func(c Config) bool { return named(c) && (c.DashboardOperators == "" || c.DashboardUserHeader != "") }
 	cert := optional(varTLSCert, "path", "a file with the certificate in PEM, and "+varTLSKey+" with its key", func(c Config) string { return c.DashboardCert })
 	cert.valid = func(c Config) bool {
 		if c.DashboardCert == "" && c.DashboardKey == "" {
@@ -182,8 +186,7 @@ func dashboardVariables() []variable {
 			names("DURABLE_DASHBOARD_HOSTS", "host names separated by commas, without ports", func(c Config) string { return c.DashboardHosts }, isHost),
 			user,
 			groups,
-			names("DURABLE_DASHBOARD_OPERATORS", "users and groups separated by commas that may change things; others may read",
-				func(c Config) string { return c.DashboardOperators }, func(string) bool { return true }),
+			operators,
 		},
 		secret(varProxySecret, func(c Config) string { return c.DashboardProxySecret }, func(c Config) string { return c.DashboardProxySecretIn }),
 		[]variable{

@@ -95,7 +95,9 @@ func TestADashboardThatOthersReachNeedsAWayToKeepThemOut(t *testing.T) {
 		{[]string{token, "DURABLE_DASHBOARD_HOSTS=https://ops.example.com"}, "DURABLE_DASHBOARD_HOSTS"},
 		{[]string{token, "DURABLE_DASHBOARD_HOSTS=ops.example.com,ops.example.com:8081"}, "DURABLE_DASHBOARD_HOSTS"},
 		{[]string{token, "DURABLE_DASHBOARD_HOSTS=*.example.com"}, "DURABLE_DASHBOARD_HOSTS"},
-		{[]string{"DURABLE_DASHBOARD_OPERATORS= , "}, "DURABLE_DASHBOARD_OPERATORS"},
+		{[]string{"DURABLE_DASHBOARD_USER_HEADER=X-User", secret, "DURABLE_DASHBOARD_OPERATORS= , "}, "DURABLE_DASHBOARD_OPERATORS"},
+		{[]string{token, "DURABLE_DASHBOARD_OPERATORS=ann"}, "with DURABLE_DASHBOARD_USER_HEADER"},
+		{[]string{token, "DURABLE_DASHBOARD_GROUPS_HEADER=X-Groups"}, "with DURABLE_DASHBOARD_USER_HEADER"},
 		{[]string{"DURABLE_REDACT=,"}, "DURABLE_REDACT"},
 		{[]string{"DURABLE_DASHBOARD_TLS_CERT=" + short}, "a file with the certificate in PEM"},
 	} {
