@@ -54,6 +54,7 @@ func (h *history) compare() {
 		counts, err := s.Counts(ctx)
 		return []any{counts, wordOf(err)}
 	})
+	h.compareSchedules()
 	for _, run := range h.known {
 		h.each("run "+run.ID.String(), func(s backend.Store) any { return h.record(ctx, s, run.ID) })
 	}
@@ -122,7 +123,7 @@ func (h *history) record(ctx context.Context, s backend.Store, id store.RunID) a
 		progress = fmt.Sprintf("%v %q", r.Progress.Fraction, r.Progress.Note)
 	}
 	return []any{r.Job, r.Queue, r.State, r.Attempt, r.MaxAttempts, r.CrashCount, r.Isolated, r.Priority, due, set(r.StartedAt), set(r.FinishedAt), r.Timeout,
-		r.Worker, r.Key, r.Tags, r.Metadata, r.Limits, string(r.Args), string(r.Result), r.Error, attempts, progress, string(r.Checkpoint)}
+		r.Worker, r.Key, h.scheduleOf(&r), r.Tags, r.Metadata, r.Limits, string(r.Args), string(r.Result), r.Error, attempts, progress, string(r.Checkpoint)}
 }
 
 // finish lifts all that keeps runs from being executed, executes what is due, and expects

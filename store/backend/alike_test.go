@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/internal/pgtest"
+	"github.com/durable-worker/durable-worker/internal/recur"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/backend"
@@ -85,8 +86,9 @@ type history struct {
 	done   []string // what was done, and what was answered
 	quiet  bool     // what is asked changes nothing
 
-	known []store.NewRun
-	held  []holding
+	known    []store.NewRun
+	held     []holding
+	calendar timetable
 }
 
 // holding is what a worker has claimed at a time, with the claim of each run on each store.
@@ -101,7 +103,8 @@ var engines = []string{"memory", "sqlite", "postgres"} //nolint:gochecknoglobals
 
 func newHistory(t *testing.T, seed uint64, names ...string) *history {
 	t.Helper()
-	h := &history{t: t, random: rand.New(rand.NewPCG(seed, 1)), names: names} //nolint:gosec // a test
+	h := &history{t: t, random: rand.New(rand.NewPCG(seed, 1)), names: names, //nolint:gosec // a test
+		calendar: timetable{now: calendarBegins, planner: recur.NewPlanner(), asked: map[string][]store.RunID{}, deleted: map[string]bool{}}}
 	for _, name := range names {
 		dsn := "memory:"
 		switch name {
@@ -165,6 +168,7 @@ func (h *history) play(steps int) {
 		h.enqueue, h.enqueue, h.enqueue, h.claim, h.claim, h.claim, h.admit, h.admit, h.admit, h.settle, h.settle, h.settle, h.settle,
 		h.crash, h.operate, h.operate, h.queue, h.limit, h.outside, h.handBack, h.list, h.acknowledge,
 		h.report, h.enqueueUnder, h.renew, h.rerun,
+		h.declare, h.materialize, h.materialize, h.materialize, h.operateSchedule, h.saveSchedule, h.runSchedule, h.reevaluate,
 	}
 	for step := range steps {
 		verbs[h.random.IntN(len(verbs))]()
