@@ -10,40 +10,6 @@ import (
 	"github.com/durable-worker/durable-worker/store/backend"
 )
 
-// list lists and counts by some filter.
-func (h *history) list() {
-	filter := store.Filter{Limit: 1 + h.random.IntN(20)}
-	for range h.random.IntN(3) {
-		switch h.random.IntN(8) {
-		case 0:
-			filter.States = one(h, []store.State{store.Pending}, []store.State{store.Dead, store.Cancelled}, []store.State{store.Running, store.Succeeded})
-		case 1:
-			filter.Jobs = []string{one(h, "mail", "none")}
-		case 2:
-			filter.Queues = []string{one(h, "other", "default")}
-		case 3:
-			filter.Tag = one(h, "a", "b")
-		case 4:
-			filter.Key = one(h, "k", "l")
-		case 5:
-			filter.Worker = one(h, "v", "w")
-		case 6:
-			filter.Error = one(h, "dea", "wh", "E")
-		default:
-			filter.Metadata = store.Metadata{"tenant": one(h, "x", "y")}
-		}
-	}
-	h.each(fmt.Sprintf("list %+v", filter), func(s backend.Store) any {
-		page, err := s.Runs(h.t.Context(), filter)
-		var ids []store.RunID
-		for _, run := range page.Runs {
-			ids = append(ids, run.ID)
-		}
-		counts, failed := s.CountMatching(h.t.Context(), filter)
-		return []any{ids, page.Next, wordOf(err), counts, wordOf(failed)}
-	})
-}
-
 // compare compares all that the stores have.
 func (h *history) compare() {
 	h.t.Helper()

@@ -89,6 +89,7 @@ type history struct {
 	known    []store.NewRun
 	held     []holding
 	calendar timetable
+	reported map[string]store.WorkerReport // the last of each worker
 }
 
 // holding is what a worker has claimed at a time, with the claim of each run on each store.
@@ -103,7 +104,7 @@ var engines = []string{"memory", "sqlite", "postgres"} //nolint:gochecknoglobals
 
 func newHistory(t *testing.T, seed uint64, names ...string) *history {
 	t.Helper()
-	h := &history{t: t, random: rand.New(rand.NewPCG(seed, 1)), names: names, //nolint:gosec // a test
+	h := &history{t: t, random: rand.New(rand.NewPCG(seed, 1)), names: names, reported: map[string]store.WorkerReport{}, //nolint:gosec // a test
 		calendar: timetable{now: calendarBegins, planner: recur.NewPlanner(), asked: map[string][]store.RunID{}, deleted: map[string]bool{}}}
 	for _, name := range names {
 		dsn := "memory:"
@@ -169,6 +170,7 @@ func (h *history) play(steps int) {
 		h.crash, h.operate, h.operate, h.queue, h.limit, h.outside, h.handBack, h.list, h.acknowledge,
 		h.report, h.enqueueUnder, h.renew, h.rerun,
 		h.declare, h.materialize, h.materialize, h.materialize, h.operateSchedule, h.saveSchedule, h.runSchedule, h.reevaluate,
+		h.list, h.changes, h.facts, h.facts, h.survey, h.problems, h.bulk, h.reveal, h.cancelRequests, h.release, h.presence, h.presence,
 	}
 	for step := range steps {
 		verbs[h.random.IntN(len(verbs))]()

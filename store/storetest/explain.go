@@ -39,6 +39,7 @@ func explainTests() map[string]func(*testing.T, *fixture) {
 		"a rest after outages": explainResting,
 		"no lease":             explainNoLease,
 		"ended":                explainEnded,
+		"the last attempt":     factsOfSuccess,
 		"a key that is held":   explainKeyHeld,
 		"deleted":              explainDeleted,
 		"aged out, or unknown": explainAbsent,

@@ -73,6 +73,20 @@ func explainEnded(t *testing.T, f *fixture) {
 	f.wantText(e, "cancelled: "+reason, "(ann, ")
 }
 
+// factsOfSuccess wants the success as the last attempt of a run that has failed before.
+func factsOfSuccess(t *testing.T, f *fixture) {
+	worker := newWorker("w")
+	f.enqueue(newRun())
+	for _, outcome := range []store.Outcome{{Kind: store.Failure, Error: "smtp 550"}, success()} {
+		claim, run := f.claimOne(worker)
+		f.settle(one(claim, worker, run.ID, outcome))
+		facts, err := f.store.Facts(f.ctx, run.ID)
+		if err != nil || facts.Run == nil || len(facts.Run.Attempts) != 1 || facts.Run.Attempts[0].Outcome != outcome.Kind {
+			t.Errorf("after a %v: %+v, %v", outcome.Kind, facts.Run, err)
+		}
+	}
+}
+
 func explainKeyHeld(_ *testing.T, f *fixture) {
 	first, second := keyed("k", 0), keyed("k", 0)
 	f.enqueue(first)

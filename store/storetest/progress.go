@@ -17,6 +17,7 @@ func progressTests() map[string]func(*testing.T, *fixture) {
 		"zombie cannot report, in any way":                              zombieReports,
 		"a report of a run that is not being executed is lost":          reportNotRunning,
 		"what a report leaves out stays as it is":                       reportParts,
+		"a note is shown although no fraction was reported":             reportNote,
 		"a checkpoint survives the crash of its worker and a hand-back": checkpointSurvives,
 		"a checkpoint comes back as it was sent":                        checkpointBytes,
 		"a run without a checkpoint has none":                           checkpointNone,
@@ -115,6 +116,19 @@ func reportParts(t *testing.T, f *fixture) {
 	}
 	if p := page.Runs[0].Progress; p == nil || p.Fraction != 0 || p.Note != "" || page.Runs[0].Checkpoint != nil {
 		t.Errorf("in a list: %+v, %s; want the progress and no checkpoint", p, page.Runs[0].Checkpoint)
+	}
+}
+
+func reportNote(t *testing.T, f *fixture) {
+	f.enqueue(newRun())
+	claim, run := f.claimOne(newWorker("w1"))
+	f.mustReport(claim, run.ID, store.Report{Note: noteOf("begun")})
+	if p := f.record(run.ID).Progress; p == nil || p.Fraction != 0 || p.Note != "begun" || p.At.IsZero() {
+		t.Errorf("after a note: %+v", p)
+	}
+	f.mustReport(claim, run.ID, store.Report{Fraction: fractionOf(0.5)})
+	if p := f.record(run.ID).Progress; p == nil || p.Fraction != 0.5 || p.Note != "begun" {
+		t.Errorf("after a fraction: %+v", p)
 	}
 }
 
