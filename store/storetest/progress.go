@@ -283,6 +283,9 @@ func listChosen(t *testing.T, f *fixture) {
 	if ids := list(store.Filter{IDs: some}); len(ids) != 3 || ids[0] != runs[7].ID || ids[1] != runs[3].ID || ids[2] != runs[1].ID {
 		t.Errorf("listed %v of %v, want three, newest first", ids, some)
 	}
+	if counts, err := f.store.CountMatching(f.ctx, store.Filter{IDs: some}); err != nil || counts[store.Pending].N != 3 {
+		t.Errorf("counted %v, %v of %v, want three", counts, err, some)
+	}
 	if ids := list(store.Filter{IDs: some, Queues: []string{"other"}}); len(ids) != 1 || ids[0] != runs[3].ID {
 		t.Errorf("of queue other: %v", ids)
 	}
