@@ -68,6 +68,13 @@ func (h *history) compare() {
 
 // record is what a store has of a run, with the times by what they say.
 func (h *history) record(ctx context.Context, s backend.Store, id store.RunID) any {
+	return h.recordIn(ctx, s, id)
+}
+
+// recordIn is record as a store or a transaction sees it.
+func (h *history) recordIn(ctx context.Context, s interface {
+	Run(ctx context.Context, id store.RunID) (store.Record, error)
+}, id store.RunID) any {
 	r, err := s.Run(ctx, id)
 	if err != nil {
 		return wordOf(err)

@@ -33,6 +33,7 @@ func (h *history) bulk() {
 			for i := range ids {
 				ids[i] = listed.Runs[i].ID
 			}
+			inOrder(ids)
 			changed, err := s.Operate(h.t.Context(), store.RunCommand{Action: action, Runs: ids, By: "ann", Reason: "all", Bulk: change})
 			require.NoError(h.t, err)
 			for _, one := range changed {
@@ -43,6 +44,12 @@ func (h *history) bulk() {
 			}
 		}
 	})
+}
+
+// inOrder sorts the runs of a command. To which of two runs a retry gives their key is the
+// store's to say: PostgreSQL changes the one that was made first.
+func inOrder(ids []store.RunID) {
+	slices.SortFunc(ids, func(a, b store.RunID) int { return slices.Compare(a[:], b[:]) })
 }
 
 func (h *history) reveal() {

@@ -2,6 +2,7 @@ package backend_test
 
 import (
 	"cmp"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -83,12 +84,14 @@ type history struct {
 	random *rand.Rand
 	names  []string // of the engines
 	stores []backend.Store
-	done   []string // what was done, and what was answered
-	quiet  bool     // what is asked changes nothing
+	bases  []*sql.DB // of the stores; nil: in memory
+	done   []string  // what was done, and what was answered
+	quiet  bool      // what is asked changes nothing
 
 	known    []store.NewRun
 	held     []holding
 	calendar timetable
+	swept    bool
 	reported map[string]store.WorkerReport // the last of each worker
 }
 
@@ -120,6 +123,7 @@ func newHistory(t *testing.T, seed uint64, names ...string) *history {
 		_, err = one.Migrate(t.Context())
 		require.NoError(t, err)
 		h.stores = append(h.stores, one)
+		h.open(one, dsn)
 	}
 	h.each("declare", func(s backend.Store) any {
 		return wordOf(s.Declare(t.Context(), store.Declaration{Worker: store.WorkerID{Name: "w", Instance: uuid.UUID{2}}, Limits: limits}))
@@ -171,6 +175,7 @@ func (h *history) play(steps int) {
 		h.report, h.enqueueUnder, h.renew, h.rerun,
 		h.declare, h.materialize, h.materialize, h.materialize, h.operateSchedule, h.saveSchedule, h.runSchedule, h.reevaluate,
 		h.list, h.changes, h.facts, h.facts, h.survey, h.problems, h.bulk, h.reveal, h.cancelRequests, h.release, h.presence, h.presence,
+		h.transaction, h.transaction, h.transaction, h.sweep,
 	}
 	for step := range steps {
 		verbs[h.random.IntN(len(verbs))]()
@@ -179,7 +184,9 @@ func (h *history) play(steps int) {
 		}
 	}
 	h.compare()
+	h.sound()
 	h.finish()
+	h.sound()
 }
 
 // one chooses.
@@ -465,16 +472,20 @@ func (h *history) crash() {
 	if len(h.held) == 0 {
 		return
 	}
-	i := h.random.IntN(len(h.held))
-	held := h.held[i]
-	if !held.together() {
-		return
+	if i := h.random.IntN(len(h.held)); h.held[i].together() {
+		h.crashOf(i, h.random.IntN(2) == 0) // or its worker settles too late
 	}
-	claim := held.claims[0][held.runs[0]]
-	if h.random.IntN(2) == 0 {
-		h.held = slices.Delete(h.held, i, i+1) // or its worker settles too late
+}
+
+// crashOf lets the lease of one of the claims end. Forget says that its worker does not
+// come back.
+func (h *history) crashOf(i int, forget bool) {
+	held := h.held[i]
+	if forget {
+		h.held = slices.Delete(h.held, i, i+1)
 	}
 	h.each("crash", func(s backend.Store) any {
+		claim := held.claims[slices.Index(h.stores, s)][held.runs[0]]
 		renewed, err := s.Renew(h.t.Context(), []lease.ClaimID{claim}, time.Microsecond)
 		return []any{len(renewed), wordOf(err)}
 	})
@@ -524,6 +535,7 @@ func (h *history) some() []store.RunID {
 func (h *history) operate() {
 	action := one(h, store.CancelRuns, store.RetryRuns, store.RetryRuns, store.DeleteRuns)
 	ids := h.some()
+	inOrder(ids)
 	h.each(fmt.Sprint(action, ids), func(s backend.Store) any {
 		changed, err := s.Operate(h.t.Context(), store.RunCommand{Action: action, Runs: ids, By: "ann", Reason: "why"})
 		return []any{changed, wordOf(err)}
