@@ -96,7 +96,7 @@ func (h *history) recordIn(ctx context.Context, s interface {
 		progress = fmt.Sprintf("%v %q", r.Progress.Fraction, r.Progress.Note)
 	}
 	return []any{r.Job, r.Queue, r.State, r.Attempt, r.MaxAttempts, r.CrashCount, r.Isolated, r.Priority, due, set(r.StartedAt), set(r.FinishedAt), r.Timeout,
-		r.Worker, r.Key, h.scheduleOf(&r), r.Tags, r.Metadata, r.Limits, string(r.Args), string(r.Result), r.Error, attempts, progress, string(r.Checkpoint)}
+		r.Worker, r.Key, h.scheduleOf(&r), r.ExpiresAt, r.Tags, r.Metadata, r.Limits, string(r.Args), string(r.Result), r.Error, attempts, progress, string(r.Checkpoint)}
 }
 
 // finish lifts all that keeps runs from being executed, executes what is due, and expects

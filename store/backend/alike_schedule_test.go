@@ -19,6 +19,7 @@ type timetable struct {
 	now     time.Time
 	workers int
 	planner *recur.Planner
+	faulty  string                   // a schedule that cannot be evaluated, in this evaluation
 	ids     map[string]store.RunID   // of the runs of occurrences, in this evaluation
 	asked   map[string][]store.RunID // by operators, of each schedule
 	// deleted are the schedules that were deleted once. A run of a deleted schedule is
@@ -59,7 +60,11 @@ func (h *history) declare() {
 	if other := h.schedule(); other.Name != declaration.Schedules[0].Name {
 		declaration.Schedules = append(declaration.Schedules, other)
 	}
-	h.each(fmt.Sprint("declare by ", worker.Instance[1], textsOf(declaration.Schedules...)), func(s backend.Store) any { return wordOf(s.Declare(h.t.Context(), declaration)) })
+	if h.random.IntN(8) == 0 {
+		declaration.DisableOrphans = time.Millisecond
+		<-time.After(3 * time.Millisecond) // all that was declared before is so old on every clock
+	}
+	h.each(fmt.Sprint("declare by ", worker.Instance[1], " disable orphans ", declaration.DisableOrphans, textsOf(declaration.Schedules...)), func(s backend.Store) any { return wordOf(s.Declare(h.t.Context(), declaration)) })
 }
 
 // textsOf are schedules in short.
@@ -75,6 +80,10 @@ func textsOf(schedules ...store.Schedule) (texts []string) {
 func (h *history) materialize() {
 	h.calendar.now = h.calendar.now.Add(one(h, 0, 30*time.Second, 20*time.Minute, time.Hour, 5*time.Hour))
 	h.calendar.ids = map[string]store.RunID{}
+	h.calendar.faulty = ""
+	if h.random.IntN(12) == 0 {
+		h.calendar.faulty = one(h, scheduleNames...)
+	}
 	var made []store.RunID
 	h.each(fmt.Sprint("materialize ", h.calendar.now), func(s backend.Store) any {
 		h.calendar.planner.Begin(h.t.Context())
@@ -95,6 +104,9 @@ func (h *history) materialize() {
 // decide is what workers decide, at the hour of the history. What waits is evaluated again
 // in an hour, or when it is asked for.
 func (h *history) decide(_ time.Time, s store.Schedule) store.Decision {
+	if s.Name == h.calendar.faulty {
+		return store.Decision{NextAt: s.NextAt, Fault: "no such zone"}
+	}
 	waited := s.Waiting
 	s.EvaluateAt = h.calendar.now
 	d := h.calendar.planner.Decide(h.calendar.now, s)
@@ -116,7 +128,7 @@ func hoursOf(d time.Duration) string {
 	switch {
 	case d < 0:
 		return "never"
-	case d < time.Minute:
+	case d < 30*time.Second: // what has a fault is evaluated again in a minute
 		return "now"
 	default:
 		return fmt.Sprint("in hours: ", int((d+10*time.Minute)/time.Hour))
@@ -173,10 +185,17 @@ func (h *history) reevaluate() {
 
 // scheduleOf is the schedule of a run.
 func (h *history) scheduleOf(r *store.Record) string {
-	if r.Schedule == nil || h.calendar.deleted[*r.Schedule] {
+	if r.Schedule == nil {
 		return ""
 	}
-	return *r.Schedule
+	return h.named(*r.Schedule)
+}
+
+func (h *history) named(schedule string) string {
+	if h.calendar.deleted[schedule] {
+		return ""
+	}
+	return schedule
 }
 
 // compareSchedules compares the schedules and what happened to them. What an operator's

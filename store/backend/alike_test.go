@@ -169,14 +169,7 @@ func wordOf(err error) string {
 }
 
 func (h *history) play(steps int) {
-	verbs := []func(){
-		h.enqueue, h.enqueue, h.enqueue, h.claim, h.claim, h.claim, h.admit, h.admit, h.admit, h.settle, h.settle, h.settle, h.settle,
-		h.crash, h.operate, h.operate, h.queue, h.limit, h.outside, h.handBack, h.list, h.acknowledge,
-		h.report, h.enqueueUnder, h.renew, h.rerun,
-		h.declare, h.materialize, h.materialize, h.materialize, h.operateSchedule, h.saveSchedule, h.runSchedule, h.reevaluate,
-		h.list, h.changes, h.facts, h.facts, h.survey, h.problems, h.bulk, h.reveal, h.cancelRequests, h.release, h.presence, h.presence,
-		h.transaction, h.transaction, h.transaction, h.sweep,
-	}
+	verbs := h.verbs()
 	for step := range steps {
 		verbs[h.random.IntN(len(verbs))]()
 		if step%10 == 9 {
@@ -187,6 +180,27 @@ func (h *history) play(steps int) {
 	h.sound()
 	h.finish()
 	h.sound()
+}
+
+// verbs are what the history does: what workers and callers do, and some of the rest, so
+// that what is played at all happens often.
+func (h *history) verbs() []func() {
+	verbs := []func(){
+		h.enqueue, h.enqueue, h.enqueue, h.claim, h.claim, h.claim, h.admit, h.admit, h.admit, h.settle, h.settle, h.settle, h.settle,
+		h.crash, h.operate, h.operate, h.queue, h.limit, h.outside, h.handBack, h.list, h.acknowledge,
+		h.report, h.enqueueUnder, h.renew, h.rerun,
+	}
+	for _, more := range [][]func(){
+		{h.declare, h.declare, h.materialize, h.materialize, h.materialize, h.materialize, h.operateSchedule, h.saveSchedule, h.runSchedule, h.runSchedule, h.reevaluate},
+		{h.list, h.changes, h.facts, h.facts, h.survey, h.problems, h.presence, h.presence},
+		{h.bulk, h.reveal, h.cancelRequests, h.release, h.sweep},
+		{h.transaction, h.transaction, h.transaction},
+	} {
+		if h.random.IntN(2) == 0 {
+			verbs = append(verbs, more...)
+		}
+	}
+	return verbs
 }
 
 // one chooses.
@@ -222,6 +236,11 @@ func (h *history) newRun() store.NewRun {
 		run.Key = store.Key{Text: one(h, "k", "l"), Policy: store.KeyDebounce, Quiet: time.Hour, AtMost: one(h, 0, 2*time.Hour)}
 	case 3:
 		run.After = time.Hour
+	case 4:
+		run.At, run.Trace = one(h, calendarBegins, calendarBegins.AddDate(90, 0, 0)), "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	}
+	if h.random.IntN(8) == 0 {
+		run.ExpiresAt = one(h, calendarBegins, calendarBegins.AddDate(90, 0, 0))
 	}
 	if h.random.IntN(2) == 0 {
 		run.Limits = []store.LimitUse{h.use()}
@@ -374,7 +393,7 @@ func (h *history) take(what string, request store.ClaimRequest, add func(*store.
 				return wordOf(err)
 			}
 			for _, run := range claimed {
-				answer = append(answer, []any{run.ID, run.Attempt, run.MaxAttempts, run.CrashCount, run.Timeout, run.Key, run.Tags, run.Metadata, string(run.Args)})
+				answer = append(answer, []any{run.ID, run.Attempt, run.MaxAttempts, run.CrashCount, run.Timeout, run.Key, run.Tags, run.Metadata, string(run.Args), run.Expired, run.Trace, h.named(run.Schedule)})
 				held.runs, claim[run.ID] = append(held.runs, run.ID), id
 			}
 		}

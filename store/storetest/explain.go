@@ -41,6 +41,7 @@ func explainTests() map[string]func(*testing.T, *fixture) {
 		"ended":                explainEnded,
 		"the last attempt":     factsOfSuccess,
 		"a key that is held":   explainKeyHeld,
+		"a key given up":       explainKeyGivenUp,
 		"deleted":              explainDeleted,
 		"aged out, or unknown": explainAbsent,
 	}
