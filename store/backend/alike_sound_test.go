@@ -98,10 +98,10 @@ func (h *history) soundSurvey(s backend.Store, runs map[store.RunID]*store.Recor
 	require.NoError(h.t, err)
 	for _, r := range runs {
 		n := want[r.Queue+"/"+r.Job]
-		switch {
-		case r.State == store.Running:
+		switch r.State {
+		case store.Running:
 			n[0]++
-		case r.State == store.Pending:
+		case store.Pending:
 			n[1]++
 			if r.Isolated {
 				n[2]++
