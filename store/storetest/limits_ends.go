@@ -182,7 +182,7 @@ func (f *fixture) sound() {
 }
 
 // startsForOthers hands back a run that had the key's only start of the day, before its
-// handler has begun: another run begins at once, wherever the first one is then.
+// handler has begun: another run begins immediately, wherever the first one is then.
 func startsForOthers(t *testing.T, f *fixture) {
 	f.declareLimits(store.Limit{Name: "api", Kind: store.LimitFixedWindow, Max: 1, Period: store.MaxLimitPeriod})
 	for key, aside := range map[string]func(first store.NewRun){
