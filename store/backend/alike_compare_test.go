@@ -123,6 +123,14 @@ func (h *history) finish() {
 		}
 	}
 	h.compare()
+	h.dueAreExecuted()
+	h.sweep()
+	h.compare()
+}
+
+// dueAreExecuted expects that no run is left that is due.
+func (h *history) dueAreExecuted() {
+	h.t.Helper()
 	for i, s := range h.stores {
 		for _, run := range h.known {
 			if r, err := s.Run(h.t.Context(), run.ID); err == nil && r.State == store.Pending && time.Until(r.DueAt) < time.Minute {
