@@ -34,7 +34,7 @@ type Facts struct {
 	Lease        *LeaseFacts // of a running run; nil: its claim has none
 	CancelReason string      // of a running run: why it is to be cancelled; empty: it is not
 
-	KeyHolder *RunID // the run that holds the key of this one, when it is another
+	KeyHolder *RunID // of a dead or cancelled run: the run that holds its key, when it is another
 }
 
 // Bounds of Facts.

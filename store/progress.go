@@ -10,7 +10,7 @@ const MaxNoteSize = 1 << 10
 
 // Progress is how far a run says it has come.
 type Progress struct {
-	Fraction float64   `json:"fraction"` // 0 to 1, kept to four decimals
+	Fraction float64   `json:"fraction"` // 0 to 1, kept to four decimals; 0 where only a note was reported
 	Note     string    `json:"note"`
 	At       time.Time `json:"at"` // of the last report, a checkpoint included
 }

@@ -47,6 +47,7 @@ WITH bound AS MATERIALIZED (
         abs(waiters.lane) AS lane,
         count(*) AS pending,
         count(*) FILTER (WHERE waiters.due_at <= now()) AS due,
+        count(*) FILTER (WHERE waiters.lane < 0) AS isolated,
         min(waiters.due_at) AS oldest
     FROM (
         SELECT waiting.lane, waiting.due_at
@@ -98,7 +99,13 @@ WITH bound AS MATERIALIZED (
                 WHEN limited.due > 0 THEN (SELECT sum(limited.pending) FROM limited)
             END
         ) AS largest_due,
-        isolated.pending AS isolated,
+        greatest(
+            isolated.pending,
+            CASE
+                WHEN limited.isolated > 0 THEN (SELECT sum(limited.pending) FROM limited)
+            END
+        ) AS largest_isolated,
+        isolated.pending + coalesce(limited.isolated, 0) AS isolated,
         ordinary.due + isolated.due + coalesce(limited.due, 0) AS due,
         least(ordinary.oldest, isolated.oldest, limited.oldest) AS oldest,
         coalesce(running.runs, 0) AS running
@@ -139,6 +146,7 @@ SELECT
     sum(counted.pending)::bigint AS pending,
     max(counted.largest)::bigint AS largest,
     max(counted.largest_due)::bigint AS largest_due,
+    max(counted.largest_isolated)::bigint AS largest_isolated,
     sum(counted.isolated)::bigint AS isolated,
     sum(counted.due)::bigint AS due,
     coalesce(min(counted.oldest), 'epoch')::timestamptz AS oldest,

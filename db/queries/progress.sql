@@ -40,9 +40,9 @@ WHERE run_id = @run_id
 -- Index: progress_pkey. Locks: none.
 SELECT
     run_id,
-    fraction::real AS fraction,
+    coalesce(fraction, 0)::real AS fraction,
     coalesce(note, '')::text AS note,
     updated_at
 FROM durable.progress
 WHERE run_id = ANY (@ids::uuid[])
-  AND fraction IS NOT NULL;
+  AND coalesce(fraction::text, note) IS NOT NULL;

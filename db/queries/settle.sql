@@ -99,7 +99,8 @@ FROM settled;
 -- name: SettleLimited :many
 -- SettleRuns for the runs of a limited claim, which wait in the lines of their gates. The
 -- starts of those that are handed back, whose handlers have not begun, are given back to
--- their rates. Permits are released by the statements after it.
+-- their rates, whose other runs are examined again: the one that is handed back may be
+-- cancelled, or wait where no worker looks. Permits are released by the statements after it.
 -- Index: runs_pkey; permits_pkey for a run whose permits outlast a claim. Locks and
 -- idempotence: as SettleRuns.
 WITH settled AS (
@@ -176,6 +177,13 @@ WITH settled AS (
     JOIN durable.limits ON limits.id = (settled.gates[charged.place] >> 43)::int
     WHERE settled.id = ANY (@handed_back::uuid[])
       AND limits.kind <> 1
+    RETURNING gate
+), freed AS (
+-- block: free of refunded
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    FROM (SELECT DISTINCT refunded.gate FROM refunded) freed
+-- end
 ), recorded AS (
 -- block: record-outcomes of settled
     INSERT INTO durable.attempts (

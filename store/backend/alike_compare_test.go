@@ -10,40 +10,6 @@ import (
 	"github.com/durable-worker/durable-worker/store/backend"
 )
 
-// list lists and counts by some filter.
-func (h *history) list() {
-	filter := store.Filter{Limit: 1 + h.random.IntN(20)}
-	for range h.random.IntN(3) {
-		switch h.random.IntN(8) {
-		case 0:
-			filter.States = one(h, []store.State{store.Pending}, []store.State{store.Dead, store.Cancelled}, []store.State{store.Running, store.Succeeded})
-		case 1:
-			filter.Jobs = []string{one(h, "mail", "none")}
-		case 2:
-			filter.Queues = []string{one(h, "other", "default")}
-		case 3:
-			filter.Tag = one(h, "a", "b")
-		case 4:
-			filter.Key = one(h, "k", "l")
-		case 5:
-			filter.Worker = one(h, "v", "w")
-		case 6:
-			filter.Error = one(h, "dea", "wh", "E")
-		default:
-			filter.Metadata = store.Metadata{"tenant": one(h, "x", "y")}
-		}
-	}
-	h.each(fmt.Sprintf("list %+v", filter), func(s backend.Store) any {
-		page, err := s.Runs(h.t.Context(), filter)
-		var ids []store.RunID
-		for _, run := range page.Runs {
-			ids = append(ids, run.ID)
-		}
-		counts, failed := s.CountMatching(h.t.Context(), filter)
-		return []any{ids, page.Next, wordOf(err), counts, wordOf(failed)}
-	})
-}
-
 // compare compares all that the stores have.
 func (h *history) compare() {
 	h.t.Helper()
@@ -54,6 +20,7 @@ func (h *history) compare() {
 		counts, err := s.Counts(ctx)
 		return []any{counts, wordOf(err)}
 	})
+	h.compareSchedules()
 	for _, run := range h.known {
 		h.each("run "+run.ID.String(), func(s backend.Store) any { return h.record(ctx, s, run.ID) })
 	}
@@ -101,6 +68,13 @@ func (h *history) compare() {
 
 // record is what a store has of a run, with the times by what they say.
 func (h *history) record(ctx context.Context, s backend.Store, id store.RunID) any {
+	return h.recordIn(ctx, s, id)
+}
+
+// recordIn is record as a store or a transaction sees it.
+func (h *history) recordIn(ctx context.Context, s interface {
+	Run(ctx context.Context, id store.RunID) (store.Record, error)
+}, id store.RunID) any {
 	r, err := s.Run(ctx, id)
 	if err != nil {
 		return wordOf(err)
@@ -122,7 +96,7 @@ func (h *history) record(ctx context.Context, s backend.Store, id store.RunID) a
 		progress = fmt.Sprintf("%v %q", r.Progress.Fraction, r.Progress.Note)
 	}
 	return []any{r.Job, r.Queue, r.State, r.Attempt, r.MaxAttempts, r.CrashCount, r.Isolated, r.Priority, due, set(r.StartedAt), set(r.FinishedAt), r.Timeout,
-		r.Worker, r.Key, r.Tags, r.Metadata, r.Limits, string(r.Args), string(r.Result), r.Error, attempts, progress, string(r.Checkpoint)}
+		r.Worker, r.Key, h.scheduleOf(&r), r.ExpiresAt, r.Tags, r.Metadata, r.Limits, string(r.Args), string(r.Result), r.Error, attempts, progress, string(r.Checkpoint)}
 }
 
 // finish lifts all that keeps runs from being executed, executes what is due, and expects
@@ -149,6 +123,14 @@ func (h *history) finish() {
 		}
 	}
 	h.compare()
+	h.dueAreExecuted()
+	h.sweep()
+	h.compare()
+}
+
+// dueAreExecuted expects that no run is left that is due.
+func (h *history) dueAreExecuted() {
+	h.t.Helper()
 	for i, s := range h.stores {
 		for _, run := range h.known {
 			if r, err := s.Run(h.t.Context(), run.ID); err == nil && r.State == store.Pending && time.Until(r.DueAt) < time.Minute {

@@ -29,7 +29,7 @@ func (h *history) report() {
 		return
 	}
 	fraction, note := float64(h.random.IntN(3))/2, one(h, "", "half", "ä")
-	report := one(h, store.Report{Fraction: &fraction}, store.Report{Fraction: &fraction, Note: &note}, store.Report{Checkpoint: []byte(`{"n": 1}`)})
+	report := one(h, store.Report{Fraction: &fraction}, store.Report{Note: &note}, store.Report{Fraction: &fraction, Note: &note}, store.Report{Checkpoint: []byte(`{"n": 1}`)})
 	h.each(fmt.Sprintf("report of %s: %+v", id, report), func(s backend.Store) any { return wordOf(s.Report(h.t.Context(), holder(s), report)) })
 }
 

@@ -2,6 +2,7 @@ package backend_test
 
 import (
 	"cmp"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -17,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/internal/pgtest"
+	"github.com/durable-worker/durable-worker/internal/recur"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/backend"
@@ -82,11 +84,15 @@ type history struct {
 	random *rand.Rand
 	names  []string // of the engines
 	stores []backend.Store
-	done   []string // what was done, and what was answered
-	quiet  bool     // what is asked changes nothing
+	bases  []*sql.DB // of the stores; nil: in memory
+	done   []string  // what was done, and what was answered
+	quiet  bool      // what is asked changes nothing
 
-	known []store.NewRun
-	held  []holding
+	known    []store.NewRun
+	held     []holding
+	calendar timetable
+	swept    bool
+	reported map[string]store.WorkerReport // the last of each worker
 }
 
 // holding is what a worker has claimed at a time, with the claim of each run on each store.
@@ -101,7 +107,8 @@ var engines = []string{"memory", "sqlite", "postgres"} //nolint:gochecknoglobals
 
 func newHistory(t *testing.T, seed uint64, names ...string) *history {
 	t.Helper()
-	h := &history{t: t, random: rand.New(rand.NewPCG(seed, 1)), names: names} //nolint:gosec // a test
+	h := &history{t: t, random: rand.New(rand.NewPCG(seed, 1)), names: names, reported: map[string]store.WorkerReport{}, //nolint:gosec // a test
+		calendar: timetable{now: calendarBegins, planner: recur.NewPlanner(), asked: map[string][]store.RunID{}, deleted: map[string]bool{}}}
 	for _, name := range names {
 		dsn := "memory:"
 		switch name {
@@ -116,6 +123,7 @@ func newHistory(t *testing.T, seed uint64, names ...string) *history {
 		_, err = one.Migrate(t.Context())
 		require.NoError(t, err)
 		h.stores = append(h.stores, one)
+		h.open(one, dsn)
 	}
 	h.each("declare", func(s backend.Store) any {
 		return wordOf(s.Declare(t.Context(), store.Declaration{Worker: store.WorkerID{Name: "w", Instance: uuid.UUID{2}}, Limits: limits}))
@@ -161,11 +169,7 @@ func wordOf(err error) string {
 }
 
 func (h *history) play(steps int) {
-	verbs := []func(){
-		h.enqueue, h.enqueue, h.enqueue, h.claim, h.claim, h.claim, h.admit, h.admit, h.admit, h.settle, h.settle, h.settle, h.settle,
-		h.crash, h.operate, h.operate, h.queue, h.limit, h.outside, h.handBack, h.list, h.acknowledge,
-		h.report, h.enqueueUnder, h.renew, h.rerun,
-	}
+	verbs := h.verbs()
 	for step := range steps {
 		verbs[h.random.IntN(len(verbs))]()
 		if step%10 == 9 {
@@ -173,7 +177,30 @@ func (h *history) play(steps int) {
 		}
 	}
 	h.compare()
+	h.sound()
 	h.finish()
+	h.sound()
+}
+
+// verbs are what the history does: what workers and callers do, and some of the rest, so
+// that what is played at all happens often.
+func (h *history) verbs() []func() {
+	verbs := []func(){
+		h.enqueue, h.enqueue, h.enqueue, h.claim, h.claim, h.claim, h.admit, h.admit, h.admit, h.settle, h.settle, h.settle, h.settle,
+		h.crash, h.operate, h.operate, h.queue, h.limit, h.outside, h.handBack, h.list, h.acknowledge,
+		h.report, h.enqueueUnder, h.renew, h.rerun,
+	}
+	for _, more := range [][]func(){
+		{h.declare, h.declare, h.materialize, h.materialize, h.materialize, h.materialize, h.operateSchedule, h.saveSchedule, h.runSchedule, h.runSchedule, h.reevaluate},
+		{h.list, h.changes, h.facts, h.facts, h.survey, h.problems, h.presence, h.presence},
+		{h.bulk, h.reveal, h.cancelRequests, h.release, h.sweep},
+		{h.transaction, h.transaction, h.transaction},
+	} {
+		if h.random.IntN(2) == 0 {
+			verbs = append(verbs, more...)
+		}
+	}
+	return verbs
 }
 
 // one chooses.
@@ -209,6 +236,11 @@ func (h *history) newRun() store.NewRun {
 		run.Key = store.Key{Text: one(h, "k", "l"), Policy: store.KeyDebounce, Quiet: time.Hour, AtMost: one(h, 0, 2*time.Hour)}
 	case 3:
 		run.After = time.Hour
+	case 4:
+		run.At, run.Trace = one(h, calendarBegins, calendarBegins.AddDate(90, 0, 0)), "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	}
+	if h.random.IntN(8) == 0 {
+		run.ExpiresAt = one(h, calendarBegins, calendarBegins.AddDate(90, 0, 0))
 	}
 	if h.random.IntN(2) == 0 {
 		run.Limits = []store.LimitUse{h.use()}
@@ -361,7 +393,7 @@ func (h *history) take(what string, request store.ClaimRequest, add func(*store.
 				return wordOf(err)
 			}
 			for _, run := range claimed {
-				answer = append(answer, []any{run.ID, run.Attempt, run.MaxAttempts, run.CrashCount, run.Timeout, run.Key, run.Tags, run.Metadata, string(run.Args)})
+				answer = append(answer, []any{run.ID, run.Attempt, run.MaxAttempts, run.CrashCount, run.Timeout, run.Key, run.Tags, run.Metadata, string(run.Args), run.Expired, run.Trace, h.named(run.Schedule)})
 				held.runs, claim[run.ID] = append(held.runs, run.ID), id
 			}
 		}
@@ -459,16 +491,20 @@ func (h *history) crash() {
 	if len(h.held) == 0 {
 		return
 	}
-	i := h.random.IntN(len(h.held))
-	held := h.held[i]
-	if !held.together() {
-		return
+	if i := h.random.IntN(len(h.held)); h.held[i].together() {
+		h.crashOf(i, h.random.IntN(2) == 0) // or its worker settles too late
 	}
-	claim := held.claims[0][held.runs[0]]
-	if h.random.IntN(2) == 0 {
-		h.held = slices.Delete(h.held, i, i+1) // or its worker settles too late
+}
+
+// crashOf lets the lease of one of the claims end. Forget says that its worker does not
+// come back.
+func (h *history) crashOf(i int, forget bool) {
+	held := h.held[i]
+	if forget {
+		h.held = slices.Delete(h.held, i, i+1)
 	}
 	h.each("crash", func(s backend.Store) any {
+		claim := held.claims[slices.Index(h.stores, s)][held.runs[0]]
 		renewed, err := s.Renew(h.t.Context(), []lease.ClaimID{claim}, time.Microsecond)
 		return []any{len(renewed), wordOf(err)}
 	})
@@ -518,6 +554,7 @@ func (h *history) some() []store.RunID {
 func (h *history) operate() {
 	action := one(h, store.CancelRuns, store.RetryRuns, store.RetryRuns, store.DeleteRuns)
 	ids := h.some()
+	inOrder(ids)
 	h.each(fmt.Sprint(action, ids), func(s backend.Store) any {
 		changed, err := s.Operate(h.t.Context(), store.RunCommand{Action: action, Runs: ids, By: "ann", Reason: "why"})
 		return []any{changed, wordOf(err)}

@@ -145,5 +145,5 @@ func (s *Store) Jobs(ctx context.Context) ([]store.JobInfo, error) {
 // listJobs is Jobs. The caller holds mu.
 func (s *Store) listJobs() []store.JobInfo {
 	byName := func(a, b store.JobInfo) int { return cmp.Compare(a.Name, b.Name) }
-	return slices.SortedFunc(maps.Values(s.jobs), byName)
+	return append([]store.JobInfo{}, slices.SortedFunc(maps.Values(s.jobs), byName)...)
 }

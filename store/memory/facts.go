@@ -43,7 +43,7 @@ func (s *Store) Facts(ctx context.Context, id store.RunID) (store.Facts, error) 
 		facts.Lanes, facts.More = s.lanesBefore(r, now)
 	case r.state == store.Running:
 		facts.Lease, facts.CancelReason = s.leaseOf(r), r.cancel
-	case r.state != store.Succeeded && r.key != "":
+	case r.state.Terminal() && r.state != store.Succeeded && r.key != "":
 		if holder := s.keys[keyName{record.Job, r.key}]; holder != nil && holder.run != id && !rules.RegainsKey(s.holder(holder, now)) {
 			facts.KeyHolder = &holder.run
 		}

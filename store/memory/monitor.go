@@ -80,7 +80,11 @@ func (s *Store) Survey(ctx context.Context) (store.Survey, error) {
 	}
 	for _, g := range s.limits.gates { // they stand in no line of their lane
 		for id, waiting := range g.lines {
-			addWaiting(infoOf(s.lanes[max(id, -id)-1]), waiting.runs, survey.At)
+			info := infoOf(s.lanes[max(id, -id)-1])
+			addWaiting(info, waiting.runs, survey.At)
+			if id < 0 {
+				info.Isolated.N += int64(len(waiting.runs))
+			}
 		}
 	}
 	for _, r := range s.byID {

@@ -33,7 +33,7 @@ func (s *Store) Report(ctx context.Context, holder store.Holder, report store.Re
 	if report.Note != nil {
 		p.Note = *report.Note
 	}
-	if p.At = s.now(); report.Fraction != nil || r.progress != nil {
+	if p.At = s.now(); report.Fraction != nil || report.Note != nil || r.progress != nil {
 		r.progress = &p
 	}
 	return nil

@@ -90,7 +90,8 @@ func (r *factRows) facts(id store.RunID) (store.Facts, error) {
 		return facts, err
 	}
 	record := r.records[0]
-	record.Attempts, record.Progress = r.attempts, r.progress[id]
+	record.Attempts, record.Progress = withSuccess(&record, r.attempts), r.progress[id]
+	record.Attempts = record.Attempts[max(len(record.Attempts)-1, 0):]
 	facts.Run = &record
 	facts.Declared = rules.JobOf(toJobs(r.jobs), record.Job)
 	for _, row := range r.pauses {

@@ -52,14 +52,19 @@ func (s *Store) run(ctx context.Context, to sender, id store.RunID) (store.Recor
 		return store.Record{}, store.ErrNotFound
 	}
 	record := records[0]
-	record.Attempts, record.Progress = attempts, reported[id]
+	record.Attempts, record.Progress = withSuccess(&record, attempts), reported[id]
 	for _, text := range checkpoints {
 		record.Checkpoint = []byte(text)
 	}
-	if last := len(attempts) - 1; record.State == store.Succeeded && (last < 0 || attempts[last].Fence != record.Fence) {
-		record.Attempts = append(record.Attempts, success(&record))
-	}
 	return record, nil
+}
+
+// withSuccess adds the success of a run to its recorded attempts, where it is not among them.
+func withSuccess(r *store.Record, attempts []store.Attempt) []store.Attempt {
+	if last := len(attempts) - 1; r.State == store.Succeeded && (last < 0 || attempts[last].Fence != r.Fence) {
+		attempts = append(attempts, success(r))
+	}
+	return attempts
 }
 
 // success is the attempt that the run itself reports.

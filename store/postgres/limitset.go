@@ -107,12 +107,15 @@ func placesOf(runs []store.NewRun) places {
 }
 
 // placeIDs is laneIDs for places: it finds the limits, too, and refuses runs whose
-// limits are not known, or may not be used so, before anything is stored.
+// limits are not known, or may not be used so, before anything is stored, new lanes
+// included.
 func (s *Store) placeIDs(ctx context.Context, set places, runs []store.NewRun) error {
-	if err := s.laneIDs(ctx, set.lanes); err != nil || set.limits == nil {
-		return err
+	if set.limits != nil {
+		if err := s.checkLimits(ctx, s.general, set, runs); err != nil {
+			return err
+		}
 	}
-	if err := s.checkLimits(ctx, s.general, set, runs); err != nil {
+	if err := s.laneIDs(ctx, set.lanes); err != nil || set.limits == nil {
 		return err
 	}
 	missing, err := s.findLimitLanes(ctx, s.general, limitLanesOf(set, runs))
@@ -128,10 +131,12 @@ func (s *Store) placeIDs(ctx context.Context, set places, runs []store.NewRun) e
 
 // placesIn is placeIDs for a transaction of this store, as lanesIn is laneIDs.
 func (s *Store) placesIn(ctx context.Context, tx pgx.Tx, set places, runs []store.NewRun) error {
-	if err := s.lanesIn(ctx, tx, set.lanes); err != nil || set.limits == nil {
-		return err
+	if set.limits != nil {
+		if err := s.checkLimits(ctx, tx, set, runs); err != nil {
+			return err
+		}
 	}
-	if err := s.checkLimits(ctx, tx, set, runs); err != nil {
+	if err := s.lanesIn(ctx, tx, set.lanes); err != nil || set.limits == nil {
 		return err
 	}
 	return s.limitLanesIn(ctx, tx, set, runs)

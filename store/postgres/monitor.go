@@ -75,7 +75,7 @@ func (s *Store) Survey(ctx context.Context) (store.Survey, error) {
 	for i, row := range rows {
 		lane := store.LaneInfo{Queue: row.Queue, Job: row.Job, Paused: row.Paused,
 			Pending: store.Count{N: row.Pending, AtLeast: row.Largest >= row.LineMost}, Due: store.Count{N: row.Due, AtLeast: row.LargestDue >= row.LineMost},
-			Isolated: store.Count{N: row.Isolated, AtLeast: row.Isolated >= row.LineMost},
+			Isolated: store.Count{N: row.Isolated, AtLeast: row.LargestIsolated >= row.LineMost},
 			Running:  store.Count{N: row.Running, AtLeast: row.Held >= heldCountMost}}
 		if row.Pending > 0 {
 			lane.OldestDue = timesUTC(&rows[i].Oldest)

@@ -1,9 +1,11 @@
 package sqlite
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -139,7 +141,9 @@ func (l *lookups) countNamed(ctx context.Context, filter *store.Filter, counts m
 	if err != nil {
 		return err
 	}
-	ids, more := filter.IDs, false
+	ids, more := slices.Clone(filter.IDs), false
+	slices.SortFunc(ids, func(a, b store.RunID) int { return bytes.Compare(a[:], b[:]) })
+	ids = slices.Compact(ids) // the statement counts a run as often as it is named
 	if len(ids) == 0 {
 		if ids, err = idsOfName(ctx, l.Queries, filter, countMost); err != nil {
 			return err

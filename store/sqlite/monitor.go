@@ -115,6 +115,7 @@ func (s *Store) survey(ctx context.Context) (store.Survey, error) {
 		info.Isolated = info.Isolated.Plus(store.Count{N: row.Isolated, AtLeast: row.Isolated >= countMost})
 		if l, waits := limited[row.ID]; waits {
 			info.Pending = info.Pending.Plus(store.Count{N: l.Pending, AtLeast: someLimited})
+			info.Isolated = info.Isolated.Plus(store.Count{N: l.Isolated, AtLeast: someLimited && l.Isolated > 0})
 			info.Due = info.Due.Plus(store.Count{N: l.Due, AtLeast: someLimited && l.Due > 0})
 			row.Oldest = min(row.Oldest, l.Oldest)
 		}

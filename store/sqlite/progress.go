@@ -50,13 +50,16 @@ func (s *Store) Checkpoint(ctx context.Context, id store.RunID) ([]byte, error) 
 // progressOf reads what a run has last reported; nil is nothing.
 func progressOf(ctx context.Context, reader *queries.Queries, id store.RunID) (*store.Progress, error) {
 	row, err := reader.FindProgress(ctx, queries.FindProgressParams{RunID: id[:]})
-	if errors.Is(err, sql.ErrNoRows) || err == nil && row.Fraction == nil {
+	if errors.Is(err, sql.ErrNoRows) || err == nil && row.Fraction == nil && row.Note == nil {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	progress := &store.Progress{Fraction: *row.Fraction, At: instant(row.UpdatedAt)}
+	progress := &store.Progress{At: instant(row.UpdatedAt)}
+	if row.Fraction != nil {
+		progress.Fraction = *row.Fraction
+	}
 	if row.Note != nil {
 		progress.Note = *row.Note
 	}

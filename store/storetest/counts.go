@@ -145,6 +145,13 @@ func filterSelects(t *testing.T, f *fixture) {
 			if got, _ := f.pages(filter); !slices.Equal(got, want) {
 				t.Errorf("filter %+v: %d runs, want %d", filter, len(got), len(want))
 			}
+			named := filter
+			if named.IDs = all; len(all) > store.LargestPage {
+				t.Fatalf("%d runs, want no more than a filter may name", len(all))
+			}
+			if got, _ := f.pages(named); !slices.Equal(got, want) {
+				t.Errorf("filter %+v, of all runs by their ids: %d runs, want %d", filter, len(got), len(want))
+			}
 			counts, err := f.store.CountMatching(f.ctx, filter)
 			n := int64(0)
 			for state, count := range counts {

@@ -39,7 +39,9 @@ func explainTests() map[string]func(*testing.T, *fixture) {
 		"a rest after outages": explainResting,
 		"no lease":             explainNoLease,
 		"ended":                explainEnded,
+		"the last attempt":     factsOfSuccess,
 		"a key that is held":   explainKeyHeld,
+		"a key given up":       explainKeyGivenUp,
 		"deleted":              explainDeleted,
 		"aged out, or unknown": explainAbsent,
 	}

@@ -73,6 +73,34 @@ func explainEnded(t *testing.T, f *fixture) {
 	f.wantText(e, "cancelled: "+reason, "(ann, ")
 }
 
+// factsOfSuccess wants the success as the last attempt of a run that has failed before.
+func factsOfSuccess(t *testing.T, f *fixture) {
+	worker := newWorker("w")
+	f.enqueue(newRun())
+	for _, outcome := range []store.Outcome{{Kind: store.Failure, Error: "smtp 550"}, success()} {
+		claim, run := f.claimOne(worker)
+		f.settle(one(claim, worker, run.ID, outcome))
+		facts, err := f.store.Facts(f.ctx, run.ID)
+		if err != nil || facts.Run == nil || len(facts.Run.Attempts) != 1 || facts.Run.Attempts[0].Outcome != outcome.Kind {
+			t.Errorf("after a %v: %+v, %v", outcome.Kind, facts.Run, err)
+		}
+	}
+}
+
+// explainKeyGivenUp has a run lose its key to a newer one while it executes. It needs none
+// for its next attempt: nothing is said of the key.
+func explainKeyGivenUp(t *testing.T, f *fixture) {
+	replacing := func(r *store.NewRun) { r.Key = store.Key{Text: "k", Policy: store.KeyReplace} }
+	worker, first := newWorker("w"), newRun(replacing)
+	f.enqueue(first)
+	claim, _ := f.claimOne(worker)
+	f.enqueue(newRun(replacing))
+	f.settle(one(claim, worker, first.ID, store.Outcome{Kind: store.Failure, Error: "e", After: time.Hour}))
+	if facts, err := f.store.Facts(f.ctx, first.ID); err != nil || facts.Run.State != store.Pending || facts.KeyHolder != nil {
+		t.Errorf("of a pending run: %+v, key holder %v, %v", facts.Run, facts.KeyHolder, err)
+	}
+}
+
 func explainKeyHeld(_ *testing.T, f *fixture) {
 	first, second := keyed("k", 0), keyed("k", 0)
 	f.enqueue(first)

@@ -298,6 +298,9 @@ func isolatedLimited(t *testing.T, f *fixture) {
 	}
 	other := newRun(limited("api"))
 	f.enqueue(other)
+	if lane := f.survey().Lanes[0]; lane.Pending.N != 2 || lane.Isolated != (store.Count{N: 1}) {
+		t.Errorf("survey %+v, want one of two to be isolated", lane)
+	}
 	claim := f.admitAlone(run)
 	f.wantAdmitted("its place is taken")
 	claim.end(success())

@@ -164,6 +164,7 @@ func completedAndCrashed(t *testing.T, f *fixture) {
 func limitCheckTests() map[string]func(*testing.T, *fixture) {
 	return map[string]func(*testing.T, *fixture){
 		"a sound store has no fault, whatever waits, executes, is retried or was changed": limitsAreSound,
+		"starts that are given back are for the other runs of the key":                    startsForOthers,
 		"keys that nothing remembers are forgotten, and their limits hold after it":       idleKeysGo,
 	}
 }
@@ -177,6 +178,31 @@ func (f *fixture) sound() {
 	}
 	for _, fault := range faults {
 		f.t.Errorf("limit %q, key %q, run %s is %s: %s", fault.Limit, fault.Key, fault.Run, fault.Fault, fault.Text)
+	}
+}
+
+// startsForOthers hands back a run that had the key's only start of the day, before its
+// handler has begun: another run begins immediately, wherever the first one is then.
+func startsForOthers(t *testing.T, f *fixture) {
+	f.declareLimits(store.Limit{Name: "api", Kind: store.LimitFixedWindow, Max: 1, Period: store.MaxLimitPeriod})
+	for key, aside := range map[string]func(first store.NewRun){
+		"paused": func(store.NewRun) { f.setQueue("other", store.PauseQueue) },
+		"ended":  func(first store.NewRun) { f.did(store.CancelRuns, first.ID, store.CancelRequested, store.Running) },
+	} {
+		first := newRun(limited("api="+key), func(r *store.NewRun) { r.Queue = "other" })
+		f.enqueue(first)
+		held := f.admit(10, "other")
+		second := newRun(limited("api=" + key))
+		f.enqueue(second)
+		if len(held.runs) != 1 || len(f.admit(10).runs) != 0 {
+			t.Fatalf("%s: %d runs have begun, want the first one alone", key, len(held.runs))
+		}
+		aside(first)
+		held.end(store.Outcome{Kind: store.HandedBack, Unbegun: true})
+		if now := f.admit(10); len(now.runs) != 1 || now.runs[0].ID != second.ID {
+			t.Errorf("%s: %+v begin, want the second run", key, now.runs)
+		}
+		f.setQueue("other", store.ResumeQueue)
 	}
 }
 

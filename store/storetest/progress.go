@@ -17,6 +17,7 @@ func progressTests() map[string]func(*testing.T, *fixture) {
 		"zombie cannot report, in any way":                              zombieReports,
 		"a report of a run that is not being executed is lost":          reportNotRunning,
 		"what a report leaves out stays as it is":                       reportParts,
+		"a note is shown although no fraction was reported":             reportNote,
 		"a checkpoint survives the crash of its worker and a hand-back": checkpointSurvives,
 		"a checkpoint comes back as it was sent":                        checkpointBytes,
 		"a run without a checkpoint has none":                           checkpointNone,
@@ -115,6 +116,19 @@ func reportParts(t *testing.T, f *fixture) {
 	}
 	if p := page.Runs[0].Progress; p == nil || p.Fraction != 0 || p.Note != "" || page.Runs[0].Checkpoint != nil {
 		t.Errorf("in a list: %+v, %s; want the progress and no checkpoint", p, page.Runs[0].Checkpoint)
+	}
+}
+
+func reportNote(t *testing.T, f *fixture) {
+	f.enqueue(newRun())
+	claim, run := f.claimOne(newWorker("w1"))
+	f.mustReport(claim, run.ID, store.Report{Note: noteOf("begun")})
+	if p := f.record(run.ID).Progress; p == nil || p.Fraction != 0 || p.Note != "begun" || p.At.IsZero() {
+		t.Errorf("after a note: %+v", p)
+	}
+	f.mustReport(claim, run.ID, store.Report{Fraction: fractionOf(0.5)})
+	if p := f.record(run.ID).Progress; p == nil || p.Fraction != 0.5 || p.Note != "begun" {
+		t.Errorf("after a fraction: %+v", p)
 	}
 }
 
@@ -268,6 +282,9 @@ func listChosen(t *testing.T, f *fixture) {
 	some := []store.RunID{runs[1].ID, store.NewRunID(), runs[3].ID, runs[7].ID, runs[1].ID}
 	if ids := list(store.Filter{IDs: some}); len(ids) != 3 || ids[0] != runs[7].ID || ids[1] != runs[3].ID || ids[2] != runs[1].ID {
 		t.Errorf("listed %v of %v, want three, newest first", ids, some)
+	}
+	if counts, err := f.store.CountMatching(f.ctx, store.Filter{IDs: some}); err != nil || counts[store.Pending].N != 3 {
+		t.Errorf("counted %v, %v of %v, want three", counts, err, some)
 	}
 	if ids := list(store.Filter{IDs: some, Queues: []string{"other"}}); len(ids) != 1 || ids[0] != runs[3].ID {
 		t.Errorf("of queue other: %v", ids)

@@ -15,6 +15,7 @@ func queueTests() map[string]func(*testing.T, *fixture) {
 		"nothing is claimed from a paused queue until it is resumed": pauseQueue,
 		"a queue that is not used yet can be paused":                 pauseUnused,
 		"queues are listed by name with what waits in them":          listQueues,
+		"an enqueue that is refused makes no queue known":            queueOfRefused,
 		"a change of a queue that makes no sense is refused":         queueRefused,
 		"lists narrow by tag and by the time of making":              filterMore,
 	}
@@ -51,6 +52,35 @@ func (f *fixture) queues() []store.QueueInfo {
 		f.t.Fatalf("Queues: %v", err)
 	}
 	return queues
+}
+
+// queueOfRefused enqueues in every way runs on new queues whose limit is not known.
+func queueOfRefused(t *testing.T, f *fixture) {
+	f.enqueue(newRun())
+	claim, held := f.claimOne(newWorker("w"))
+	bad := func(queue string) store.NewRun {
+		return newRun(limited("none"), func(r *store.NewRun) { r.Queue = queue })
+	}
+	for queue, enqueue := range map[string]func(store.NewRun) error{
+		"plain": func(run store.NewRun) error { _, err := f.store.Enqueue(f.ctx, newRun(), run); return err },
+		"keyed": func(run store.NewRun) error {
+			run.Key = unique("k")
+			_, err := f.store.Enqueue(f.ctx, run)
+			return err
+		},
+		"under": func(run store.NewRun) error {
+			_, err := f.store.EnqueueUnder(f.ctx, store.Holder{Run: held.ID, Claim: claim}, run)
+			return err
+		},
+		"rerun": func(run store.NewRun) error { _, err := f.store.Rerun(f.ctx, held.ID, run, "ann"); return err },
+	} {
+		if err := enqueue(bad(queue)); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("%s: %v, want ErrInvalid", queue, err)
+		}
+	}
+	if queues, lanes := f.queues(), f.survey().Lanes; len(queues) != 1 || len(lanes) != 1 {
+		t.Errorf("queues %+v and lanes %+v, want those of the first run", queues, lanes)
+	}
 }
 
 // claimEvery claims with steps for all lanes, whatever the heads say of them.

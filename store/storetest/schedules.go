@@ -274,7 +274,7 @@ func jobsListed(t *testing.T, f *fixture) {
 			Code: store.JobCode{Aliases: []string{"summary", "summary/daily"}, Redacted: []string{"**.token", "\"\\'.é"}}},
 		{Name: "mail", Queue: store.DefaultQueue, MaxAttempts: 3, Code: store.JobCode{Aliases: []string{"letter"}, Redacted: []string{"to"}}},
 	}
-	if before, err := f.store.Jobs(f.ctx); err != nil || len(before) != 0 {
+	if before, err := f.store.Jobs(f.ctx); err != nil || before == nil || len(before) != 0 {
 		t.Errorf("Jobs of an empty store: %v, %v", before, err)
 	}
 	newer := store.JobInfo{Name: "mail", Queue: "mail", Priority: 4, MaxAttempts: 10_000, Timeout: store.Duration(1500 * time.Microsecond)}

@@ -99,6 +99,7 @@ SELECT
     CAST(abs(waiters.lane) AS INTEGER) AS lane,
     count(*) AS pending,
     CAST(coalesce(sum(waiters.due_at <= CAST(@now AS INTEGER)), 0) AS INTEGER) AS due,
+    CAST(coalesce(sum(waiters.lane < 0), 0) AS INTEGER) AS isolated,
     CAST(min(waiters.due_at) AS INTEGER) AS oldest
 FROM (
     SELECT waiting.lane, waiting.due_at

@@ -113,6 +113,14 @@ WHERE runs.id IN (SELECT unhex(value) FROM json_each(@ids))
               json_extract(@chosen, '$.error')
           ) > 0
       )
+      AND (
+          json_extract(@chosen, '$.args') IS NULL
+          OR EXISTS (
+              SELECT 1
+              FROM json_each(@chosen, '$.args') AS spelling
+              WHERE instr(CAST(runs.args AS TEXT), spelling.value) > 0
+          )
+      )
   )
 ORDER BY runs.id DESC
 LIMIT @most;

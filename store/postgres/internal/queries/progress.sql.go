@@ -47,12 +47,12 @@ func (q *Queries) Checkpoint(ctx context.Context, arg CheckpointParams) ([]strin
 const ProgressOf = `-- name: ProgressOf :many
 SELECT
     run_id,
-    fraction::real AS fraction,
+    coalesce(fraction, 0)::real AS fraction,
     coalesce(note, '')::text AS note,
     updated_at
 FROM durable.progress
 WHERE run_id = ANY ($1::uuid[])
-  AND fraction IS NOT NULL
+  AND coalesce(fraction::text, note) IS NOT NULL
 `
 
 type ProgressOfParams struct {

@@ -195,6 +195,11 @@ WITH settled AS (
     JOIN durable.limits ON limits.id = (settled.gates[charged.place] >> 43)::int
     WHERE settled.id = ANY ($4::uuid[])
       AND limits.kind <> 1
+    RETURNING gate
+), freed AS (
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    FROM (SELECT DISTINCT refunded.gate FROM refunded) freed
 ), recorded AS (
     INSERT INTO durable.attempts (
         run_id, fence, number, outcome, worker, started_at, ended_at, error, stack, log
@@ -246,7 +251,8 @@ type SettleLimitedParams struct {
 
 // SettleRuns for the runs of a limited claim, which wait in the lines of their gates. The
 // starts of those that are handed back, whose handlers have not begun, are given back to
-// their rates. Permits are released by the statements after it.
+// their rates, whose other runs are examined again: the one that is handed back may be
+// cancelled, or wait where no worker looks. Permits are released by the statements after it.
 // Index: runs_pkey; permits_pkey for a run whose permits outlast a claim. Locks and
 // idempotence: as SettleRuns.
 // block: write-outcomes
@@ -254,6 +260,8 @@ type SettleLimitedParams struct {
 // block: enter-waiting of settled
 // end
 // block: announce of lined
+// end
+// block: free of refunded
 // end
 // block: record-outcomes of settled
 // end

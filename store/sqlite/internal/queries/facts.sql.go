@@ -45,6 +45,7 @@ SELECT
     CAST(abs(waiters.lane) AS INTEGER) AS lane,
     count(*) AS pending,
     CAST(coalesce(sum(waiters.due_at <= CAST(?1 AS INTEGER)), 0) AS INTEGER) AS due,
+    CAST(coalesce(sum(waiters.lane < 0), 0) AS INTEGER) AS isolated,
     CAST(min(waiters.due_at) AS INTEGER) AS oldest
 FROM (
     SELECT waiting.lane, waiting.due_at
@@ -60,10 +61,11 @@ type CountWaitingLanesParams struct {
 }
 
 type CountWaitingLanesRow struct {
-	Lane    int64
-	Pending int64
-	Due     int64
-	Oldest  int64
+	Lane     int64
+	Pending  int64
+	Due      int64
+	Isolated int64
+	Oldest   int64
 }
 
 // Of each lane the runs that wait for limits, of at most so many in all. Index: the primary
@@ -81,6 +83,7 @@ func (q *Queries) CountWaitingLanes(ctx context.Context, arg CountWaitingLanesPa
 			&i.Lane,
 			&i.Pending,
 			&i.Due,
+			&i.Isolated,
 			&i.Oldest,
 		); err != nil {
 			return nil, err

@@ -130,6 +130,14 @@ WHERE runs.id IN (SELECT unhex(value) FROM json_each(?1))
               json_extract(?8, '$.error')
           ) > 0
       )
+      AND (
+          json_extract(?8, '$.args') IS NULL
+          OR EXISTS (
+              SELECT 1
+              FROM json_each(?8, '$.args') AS spelling
+              WHERE instr(CAST(runs.args AS TEXT), spelling.value) > 0
+          )
+      )
   )
 ORDER BY runs.id DESC
 LIMIT ?9
