@@ -43,7 +43,7 @@ type operated struct {
 
 const (
 	scrapePause = 15 * time.Second
-	samplePause = 5 // scrapes after which each of 20 stock workers reads the database's part again
+	samplePause = 10 // scrapes after which each of 20 stock workers reads the database's part again
 )
 
 const operatorToken = "bench-operator-0123456789abcdef" //nolint:gosec // of a server on loopback

@@ -39,7 +39,7 @@ func TestClaim_LoadsNoMoreThanItMay(t *testing.T) {
 		job := durable.NewJob[string]("large")
 		var done atomic.Int32
 		durable.Register(w, job, func(context.Context, *durable.Run[string]) error { done.Add(1); return nil })
-		const n, size = 400, 200 << 10
+		const n, size = 150, 200 << 10
 		client := durable.NewClient(sized)
 		for range n {
 			_, err := job.Enqueue(t.Context(), client, strings.Repeat("x", size))

@@ -14,8 +14,9 @@ const (
 	// sampleEvery is how old the database's part of /metrics becomes before a scrape reads
 	// it again.
 	sampleEvery = 30 * time.Second
-	// sampleSpread is added for each living worker, so that a fleet reads every two seconds.
-	sampleSpread = 2 * time.Second
+	// sampleSpread is added for each living worker: all of them read the same, and a fleet
+	// that is scraped as a whole has something new every six seconds.
+	sampleSpread = 6 * time.Second
 	// sampleSpreadMost bounds what is added: where one of many workers is scraped, the age
 	// stays below that of the alert DurableSampleOld.
 	sampleSpreadMost = 2 * time.Minute

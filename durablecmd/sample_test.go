@@ -33,13 +33,13 @@ func TestScrapesReadTheDatabaseNowAndThen(t *testing.T) {
 	}
 	scrape(0, 1, 0)
 	scrape(15*time.Second, 1, 15*time.Second)
-	scrape(34*time.Second, 1, 49*time.Second) // 30 s, and 2 s for each of ten workers
+	scrape(74*time.Second, 1, 89*time.Second) // 30 s, and 6 s for each of ten workers
 	scrape(time.Second, 2, 0)
 	failed = errors.New("gone")
-	scrape(50*time.Second, 3, 50*time.Second)
-	scrape(time.Second, 3, 51*time.Second) // it is not asked again with each scrape
+	scrape(90*time.Second, 3, 90*time.Second)
+	scrape(time.Second, 3, 91*time.Second) // it is not asked again with each scrape
 	failed, alive = nil, 1000
-	scrape(50*time.Second, 4, 0)
+	scrape(90*time.Second, 4, 0)
 	scrape(149*time.Second, 4, 149*time.Second) // and at most 2 min
 	scrape(time.Second, 5, 0)
 }
