@@ -221,12 +221,12 @@ func scheduleOf(row *queries.DueSchedulesRow) (store.Schedule, error) {
 }
 
 // advance stores what was decided for one schedule and returns the new runs.
-// Runs that may not be stored are a fault of this schedule and of no other.
+// Runs that may not be stored are a fault of this schedule and of no other, which decision
+// then has.
 func (s *Store) advance(
 	ctx context.Context, c *change, fresh *lanes, rule *store.Schedule, unfinished store.Unfinished, decision *store.Decision,
 ) ([]store.RunID, error) {
-	fault := decision.Fault
-	if fault == "" {
+	if decision.Fault == "" {
 		runs := make([]store.NewRun, len(decision.Occurrences))
 		for i, o := range decision.Occurrences {
 			runs[i] = o.Run
@@ -237,14 +237,14 @@ func (s *Store) advance(
 		}
 		switch {
 		case errors.Is(err, store.ErrInvalid):
-			fault = err.Error()
+			decision.Fault = err.Error()
 		case err != nil:
 			return nil, err
 		}
 	}
-	if fault != "" {
+	if decision.Fault != "" {
 		evaluateAt := c.now + rules.FaultPause.Microseconds()
-		return nil, c.PostponeSchedule(ctx, queries.PostponeScheduleParams{LookAt: &evaluateAt, Fault: &fault, Name: rule.Name})
+		return nil, c.PostponeSchedule(ctx, queries.PostponeScheduleParams{LookAt: &evaluateAt, Fault: &decision.Fault, Name: rule.Name})
 	}
 	var ids []store.RunID
 	for i := range decision.Occurrences {

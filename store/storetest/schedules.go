@@ -13,20 +13,21 @@ import (
 
 func scheduleTests() map[string]func(*testing.T, *fixture) {
 	return map[string]func(*testing.T, *fixture){
-		"a thousand due schedules are materialized in chunks":     materializeThousand,
-		"the schedule that has been due longest comes first":      materializeLongestFirst,
-		"one caller evaluates, another gets the answer busy":      materializeBusy,
-		"a schedule reaches decide as it was declared":            scheduleComplete,
-		"what decide answers is stored with the schedule's name":  occurrenceStored,
-		"an occurrence that is refused does not stop the others":  occurrenceRefused,
-		"an occurrence that is stored is skipped, alone":          occurrenceAgain,
-		"many callers together store each occurrence once":        materializeRace,
-		"declared jobs are listed by name, the last word counts":  jobsListed,
-		"an older program does not show what a newer one hides":   hiddenByNewer,
-		"what programs hide is hidden if they begin together":     hiddenTogether,
-		"what waits is listed with its runs, and may be hastened": hastenWaiting,
-		"without schedules there is nothing to do and nothing is": materializeNothing,
-		"what is due in thousands of years is not due now":        farAway,
+		"a thousand due schedules are materialized in chunks":       materializeThousand,
+		"the schedule that has been due longest comes first":        materializeLongestFirst,
+		"one caller evaluates, another gets the answer busy":        materializeBusy,
+		"a schedule reaches decide as it was declared":              scheduleComplete,
+		"what decide answers is stored with the schedule's name":    occurrenceStored,
+		"an occurrence that is refused does not stop the others":    occurrenceRefused,
+		"an occurrence that is stored is skipped, alone":            occurrenceAgain,
+		"many callers together store each occurrence once":          materializeRace,
+		"declared jobs are listed by name, the last word counts":    jobsListed,
+		"an older program does not show what a newer one hides":     hiddenByNewer,
+		"what programs hide is hidden if they begin together":       hiddenTogether,
+		"a schedule with a fault is not reported as one that waits": faultyWaitsForNone,
+		"what waits is listed with its runs, and may be hastened":   hastenWaiting,
+		"without schedules there is nothing to do and nothing is":   materializeNothing,
+		"what is due in thousands of years is not due now":          farAway,
 	}
 }
 

@@ -7,6 +7,29 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
+// faultyWaitsForNone has a schedule wait for a run whose next one may not be stored: it has
+// a fault then, and is not reported as one that waits.
+func faultyWaitsForNone(t *testing.T, f *fixture) {
+	f.declare(newSchedule("bad"))
+	f.materialize(10, in(10*time.Second))
+	f.advance(11 * time.Second)
+	if made := f.materialize(10, fire); len(made.Runs) != 1 {
+		t.Fatalf("%d runs are made, want 1", len(made.Runs))
+	}
+	f.advance(48 * time.Hour)
+	made := f.materialize(10, func(now time.Time, s store.Schedule) store.Decision {
+		run := s.RunAt(now)
+		run.Limits = []store.LimitUse{{Limit: "nowhere"}}
+		return store.Decision{NextAt: now, Waiting: time.Minute, Occurrences: []store.Occurrence{{Key: "next", Run: run}}}
+	})
+	if made.Due != 1 || len(made.Runs) != 0 || len(made.Waits) != 0 {
+		t.Errorf("it is %+v, want no run and no wait", made)
+	}
+	if f.schedule("bad").Fault == nil {
+		t.Error("it has no fault")
+	}
+}
+
 // hastenWaiting has one schedule create a run and wait for it, next to one that
 // does not wait and one that is paused while it waits.
 func hastenWaiting(t *testing.T, f *fixture) {
