@@ -52,7 +52,8 @@ func (l *leftSchemas) put(url, schema string) {
 	l.byURL[url] = append(l.byURL[url], schema)
 }
 
-// drop drops all of them, where the server outlives the tests.
+// drop drops all of them, where the server outlives the tests. Those of servers that were
+// a test's own have gone with it.
 func (l *leftSchemas) drop() {
 	if os.Getenv("DURABLE_TEST_DATABASE_URL") == "" {
 		return
@@ -77,7 +78,7 @@ func empty(url, schema string) error {
 	); END $$`)
 }
 
-// execute sends a statement that waits for nobody for long.
+// execute sends a statement, which waits 5 s for a lock at most.
 func execute(url, sql string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
