@@ -11,12 +11,7 @@ import (
 )
 
 // left are the schemas that tests have left, to be used again.
-var left = leftSchemas{byURL: map[string][]string{}} //nolint:gochecknoglobals // for all tests of a process
-
-type leftSchemas struct {
-	mu    sync.Mutex
-	byURL map[string][]string
-}
+var left = byURL[string]{} //nolint:gochecknoglobals // for all tests of a process
 
 // openEmpty opens a store in a schema in which there is nothing: for tests that use the
 // store alone and change no table, of which there are hundreds. To empty a schema that
@@ -37,28 +32,13 @@ func openEmpty(t *testing.T, url string) opened {
 	return openURL(t, url, schema)
 }
 
-func (l *leftSchemas) take(url string) (schema string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if n := len(l.byURL[url]); n > 0 {
-		schema, l.byURL[url] = l.byURL[url][n-1], l.byURL[url][:n-1]
-	}
-	return schema
-}
-
-func (l *leftSchemas) put(url, schema string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.byURL[url] = append(l.byURL[url], schema)
-}
-
-// drop drops all of them, where the server outlives the tests. Those of servers that were
-// a test's own have gone with it.
-func (l *leftSchemas) drop() {
+// dropLeft drops the schemas that are left, where the server outlives the tests. Those of
+// servers that were a test's own have gone with it.
+func dropLeft() {
 	if os.Getenv("DURABLE_TEST_DATABASE_URL") == "" {
 		return
 	}
-	for url, schemas := range l.byURL {
+	for url, schemas := range left.kept {
 		for _, schema := range schemas {
 			_ = execute(url, "DROP SCHEMA "+schema+" CASCADE")
 		}
@@ -78,15 +58,50 @@ func empty(url, schema string) error {
 	); END $$`)
 }
 
-// execute sends a statement, which waits 5 s for a lock at most.
+// execute sends a statement, which waits 5 s for a lock at most, on a connection that is
+// kept for the next one: tests send thousands, and a connection costs more than most.
 func execute(url, sql string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	conn, err := pgx.Connect(ctx, url)
-	if err != nil {
+	conn := kept.take(url)
+	if conn == nil || conn.Ping(ctx) != nil { // its server has stopped meanwhile
+		var err error
+		if conn, err = pgx.Connect(ctx, url); err != nil {
+			return err
+		}
+	}
+	if _, err := conn.Exec(ctx, "BEGIN; SET LOCAL lock_timeout = '5s'; "+sql+"; COMMIT", pgx.QueryExecModeSimpleProtocol); err != nil {
+		_ = conn.Close(ctx)
 		return err
 	}
-	defer conn.Close(ctx)
-	_, err = conn.Exec(ctx, "BEGIN; SET LOCAL lock_timeout = '5s'; "+sql+"; COMMIT", pgx.QueryExecModeSimpleProtocol)
-	return err
+	kept.put(url, conn)
+	return nil
+}
+
+// kept are the connections that execute keeps.
+var kept = byURL[*pgx.Conn]{} //nolint:gochecknoglobals // for all tests of a process
+
+// byURL keeps what is to be used again, of one server or database each.
+type byURL[T any] struct {
+	mu   sync.Mutex
+	kept map[string][]T
+}
+
+// take returns one that was put there, or the zero value.
+func (b *byURL[T]) take(url string) (one T) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n := len(b.kept[url]); n > 0 {
+		one, b.kept[url] = b.kept[url][n-1], b.kept[url][:n-1]
+	}
+	return one
+}
+
+func (b *byURL[T]) put(url string, one T) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.kept == nil {
+		b.kept = map[string][]T{}
+	}
+	b.kept[url] = append(b.kept[url], one)
 }
