@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/durable-worker/durable-worker/internal/otlp"
@@ -67,6 +68,10 @@ func TestWhichTracesAreTaken(t *testing.T) {
 		for range all {
 			yes, of := sampled(t.Context())
 			seen[of.TraceID()] = true
+			if c.most < all && c.most > 0 {
+				decision := sdk.TraceIDRatioBased(0.25).ShouldSample(sdk.SamplingParameters{ParentContext: t.Context(), TraceID: of.TraceID()}).Decision
+				require.Equal(t, decision == sdk.RecordAndSample, yes, of.TraceID())
+			}
 			if yes {
 				taken++
 			}

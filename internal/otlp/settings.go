@@ -11,8 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	sdk "go.opentelemetry.io/otel/sdk/trace"
 )
 
 // Settings say where spans go. FromEnvironment makes them.
@@ -22,7 +20,7 @@ type Settings struct {
 	timeout time.Duration
 	gzip    bool
 	tls     *tls.Config
-	roots   sdk.Sampler // see rootsOf
+	roots   *ratio // see rootsOf
 }
 
 // The standard variables. Each that begins with OTEL_EXPORTER_OTLP_ has a form for
