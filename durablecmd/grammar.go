@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"unicode/utf8"
 
@@ -60,8 +61,8 @@ func (p *program) parse() (verb func(ctx context.Context) error, err error) {
 			return nil, usage("argument %.150q: want UTF-8", arg)
 		}
 	}
-	ended := false
-	options := append(p.seams.options(), kong.Name(p.name), kong.Writers(p.stdout, p.stderr), kong.Exit(func(int) { ended = true }),
+	ended, printed := false, &faultKeeper{Writer: p.stdout}
+	options := append(p.seams.options(), kong.Name(p.name), kong.Writers(printed, p.stderr), kong.Exit(func(int) { ended = true }),
 		kong.Description("A durable background worker: runs survive crashes, retries and deploys.\n\n"+
 			"Configuration comes from environment variables; see the command config.\n\n"+
 			"Exit codes: 0 done, 1 error, 2 wrong usage or configuration, 3 the run waited for is dead or cancelled, 4 it has not ended in time."),
@@ -81,6 +82,9 @@ func (p *program) parse() (verb func(ctx context.Context) error, err error) {
 		args = append(slices.Clone(args[1:]), "--help")
 	}
 	parsed, err := parser.Parse(args)
+	if printed.fault != nil { // the arguments are right; help or the version was not printed
+		return nil, printed.fault
+	}
 	if ended {
 		return nil, nil
 	}
@@ -102,4 +106,19 @@ func (p *program) parse() (verb func(ctx context.Context) error, err error) {
 		parsed.BindTo(ctx, (*context.Context)(nil))
 		return parsed.Run(p)
 	}, nil
+}
+
+// faultKeeper is a writer that keeps the first error, for callers that are not told of it.
+type faultKeeper struct {
+	io.Writer
+
+	fault error
+}
+
+func (k *faultKeeper) Write(b []byte) (int, error) {
+	n, err := k.Writer.Write(b)
+	if k.fault == nil {
+		k.fault = err
+	}
+	return n, err
 }

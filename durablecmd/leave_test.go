@@ -30,3 +30,18 @@ func TestVerbThatDoesNotEndIsLeft(t *testing.T) {
 	require.Contains(t, stderr.String(), "interrupted")
 	require.Empty(t, stdout.String())
 }
+
+// TestOutputThatCannotBeWritten: help and the version fail where nothing can be printed, and
+// not as if the command line were wrong.
+func TestOutputThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"--help"}, {"help"}, {"runs", "list", "--help"}, {"--version"}, {"version"}} {
+		full, other := io.Pipe()
+		require.NoError(t, full.CloseWithError(syscall.ENOSPC))
+		var stderr buffer
+		start := durablecmd.Start{Args: args, Env: file(t), Stdout: other, Stderr: &stderr}
+		require.Equal(t, 1, start.Run(t.Context()), args)
+		require.Contains(t, stderr.String(), "no space left on device", args)
+		require.NotContains(t, stderr.String(), "for usage", args)
+	}
+}
