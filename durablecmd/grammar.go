@@ -108,7 +108,7 @@ func (p *program) parse() (verb func(ctx context.Context) error, err error) {
 	}, nil
 }
 
-// faultKeeper is a writer that keeps the first error, for callers that are not told of it.
+// faultKeeper is a writer that keeps its first error, which the parser drops.
 type faultKeeper struct {
 	io.Writer
 
