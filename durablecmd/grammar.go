@@ -82,7 +82,7 @@ func (p *program) parse() (verb func(ctx context.Context) error, err error) {
 		args = append(slices.Clone(args[1:]), "--help")
 	}
 	parsed, err := parser.Parse(args)
-	if printed.fault != nil { // the arguments are right; help or the version was not printed
+	if printed.fault != nil { // help or the version could not be printed
 		return nil, printed.fault
 	}
 	if ended {
@@ -108,7 +108,8 @@ func (p *program) parse() (verb func(ctx context.Context) error, err error) {
 	}, nil
 }
 
-// faultKeeper is a writer that keeps its first error, which the parser drops.
+// faultKeeper is a writer that keeps its first error. The parser drops it, or reports it as
+// wrong usage.
 type faultKeeper struct {
 	io.Writer
 
