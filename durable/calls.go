@@ -22,7 +22,7 @@ func (w *Worker) due(due store.Due) {
 			w.claimer.wakeUps.Watch(due, w.config.Elapsed()+due.For)
 		}
 		w.poller.Call(due.After)
-		if due.After == 0 && !w.hasRoom() {
+		if due.After == 0 && due.Runs > 0 && !w.hasRoom() {
 			w.passOn(due)
 		}
 	}

@@ -7,7 +7,8 @@
 
 -- name: TakeTurns :one
 -- Takes turns from lines, in the order wanted, and locks their gates; returns the gates
--- that are the admission's, by the age of their turns, and leaves them in admission.gates.
+-- that are the admission's, by the age of their turns, and leaves them in admission.gates;
+-- and whether turns went back.
 -- A gate that does not exist is created.
 -- The turns of a gate that another admission has go back, a moment later: that admission
 -- may have counted before what they announce was committed. One turn answers for all that
@@ -90,7 +91,12 @@ SELECT pg_catalog.set_config(
     'admission.gates',
     coalesce(array_agg(answered.gate ORDER BY answered.due_at, answered.gate), '{}')::text,
     true
-)::bigint[] AS gates
+)::bigint[] AS gates,
+    EXISTS (
+        SELECT
+        FROM taken
+        WHERE taken.gate NOT IN (SELECT ours.gate FROM ours)
+    ) AS went_back
 FROM (
     SELECT taken.gate, min(taken.due_at) AS due_at
     FROM taken

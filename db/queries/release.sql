@@ -18,8 +18,9 @@ FOR KEY SHARE;
 -- Ends the part that runs have in the permits of their claim, after they were settled:
 -- whatever their verdict, none of them is running under the claim. With the last of a
 -- claim its permits are deleted whole; before, a permit may be left with no run and no
--- place. Returns whether a run waits for what was freed: the last one of its lines is looked
--- for, as the index begins with what was admitted since it was last vacuumed.
+-- place. Returns the lines of the turns for whose gates a run waits: the last one of a
+-- gate's lines is looked for, as the index begins with what was admitted since it was last
+-- vacuumed.
 -- Index: leases_pkey, permits_pkey, waiting_order. Locks: the permits of one claim, whose
 -- lease the transaction has locked. A second settlement of the same claim waits, and
 -- computes again from the row as it is then.
@@ -93,24 +94,22 @@ WITH gone AS MATERIALIZED (
     FROM (SELECT DISTINCT touched.gate FROM touched) freed
 -- end
 )
-SELECT coalesce(
-    bool_or(
-        (
-            SELECT true
-            FROM durable.waiting
-            WHERE waiting.gate = touched.gate
-            ORDER BY waiting.gate DESC, waiting.lane DESC, waiting.due_at DESC, waiting.run_id DESC
-            LIMIT 1
-        )
-    ),
-    false
-)::boolean AS wanted
-FROM touched;
+SELECT ARRAY(
+    SELECT DISTINCT (1 << 30) + (touched.gate >> 43)::int
+    FROM touched
+    WHERE (
+        SELECT true
+        FROM durable.waiting
+        WHERE waiting.gate = touched.gate
+        ORDER BY waiting.gate DESC, waiting.lane DESC, waiting.due_at DESC, waiting.run_id DESC
+        LIMIT 1
+    )
+)::int[] AS wanted;
 
 -- name: ReleaseFinished :one
 -- Ends the permits that outlast a claim, of those runs that have ended for good, and gives
 -- back those of named owners. Nothing but one probe where the lease says that no run of
--- the claim has such.
+-- the claim has such. Returns the lines of the turns that it has inserted.
 -- Index: leases_pkey, runs_pkey, permits_pkey. Locks: the permits, by their owners.
 -- Idempotent: a repeat finds no rows.
 WITH over AS MATERIALIZED (
@@ -162,5 +161,7 @@ WITH over AS MATERIALIZED (
     FROM (SELECT DISTINCT touched.gate FROM touched) freed
 -- end
 )
-SELECT (count(*) > 0)::boolean AS wanted
-FROM touched;
+SELECT ARRAY(
+    SELECT DISTINCT (1 << 30) + (touched.gate >> 43)::int
+    FROM touched
+)::int[] AS wanted;

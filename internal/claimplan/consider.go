@@ -55,14 +55,14 @@ func (p *Plan) basis(woken Woken, now time.Duration) Basis {
 func (p *Plan) call(lanes map[store.LaneID]store.Due) (known bool) {
 	known = true
 	for id := range lanes {
-		if l := p.byID[id]; l != nil {
-			l.due = true
-		} else {
-			known = false
-		}
-		if l := p.byLine[id]; l != nil { // the lane has limited runs too
+		l, turns := p.byID[id], p.byLine[id]
+		if l != nil {
 			l.due = true
 		}
+		if turns != nil { // a limit's line, or a lane that has limited runs too
+			turns.due = true
+		}
+		known = known && (l != nil || turns != nil)
 	}
 	return known
 }

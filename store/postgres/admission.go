@@ -80,6 +80,8 @@ type admission struct {
 	said   map[store.RunID][]store.LimitUse // of waiters that say more than their gate
 	lapsed []int64                          // gates with permits of named owners whose time is over
 	names  map[admit.GateID]string          // keys of gates that are not known yet
+
+	wentBack bool // turns of gates that other admissions have went back
 }
 
 func (a *admission) run(ctx context.Context) error {
@@ -128,7 +130,7 @@ func (a *admission) take(ctx context.Context) (gates []int64, err error) {
 		b.add(queries.Idle)
 	}
 	b.add(queries.TakeTurns, lines, takes, small(a.request.Limit), micro(admit.BusyAgain), int32(spareTurns)).QueryRow(func(row pgx.Row) error {
-		return row.Scan(&gates)
+		return row.Scan(&gates, &a.wentBack)
 	})
 	var found []admit.Gate
 	a.addReads(b, nil, nil, &found)

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/durable-worker/durable-worker/internal/admit"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
@@ -46,7 +47,11 @@ func TestFreedPlacesAreAnnounced(t *testing.T) {
 	here := s.hints.here.Join()
 	defer s.hints.here.Part(here)
 	settleAdmitted(t, s)
-	require.Eventually(t, func() bool { return slices.Contains(here.Take(), due) }, 10*time.Second, time.Millisecond, "this process does not hear of the place")
+	require.Eventually(t, func() bool {
+		return slices.ContainsFunc(here.Take(), func(signal store.Signal) bool {
+			return signal.Kind == store.RunsDue && signal.Due == store.Due{Lane: admit.LimitLine(1)}
+		})
+	}, 10*time.Second, time.Millisecond, "this process does not hear of the place")
 }
 
 // listening returns a function that takes what the store has heard.

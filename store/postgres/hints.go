@@ -4,8 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -27,10 +27,10 @@ const (
 // hints gathers signals: commits that notify are serialised by the server, so
 // a process sends few.
 type hints struct {
-	self  string      // reports our own notifications from others'
-	out   *board.Box  // to be sent
-	due   dueBox      // likewise
-	freed atomic.Bool // places were freed, of which others have not been notified
+	self  string     // reports our own notifications from others'
+	out   *board.Box // to be sent
+	due   dueBox     // likewise
+	freed dueBox     // freed places, of which others have not been notified
 	given chan struct{}
 	here  board.Board
 	pace  pace
@@ -42,12 +42,29 @@ func (h *hints) init() { h.self, h.out, h.given = rand.Text(), board.NewBox(), m
 // hint reports workers, here and elsewhere, that runs may be due. It never waits.
 func (s *Store) hint() { s.hints.out.Put(store.Signal{Kind: store.RunsDue}) }
 
-// hintFreed is hint after places were freed that runs wait for. The workers here hear of
-// it immediately, or the places would be left unused for as long as a notification waits.
-func (s *Store) hintFreed() {
-	s.hints.here.Give(store.Signal{Kind: store.RunsDue})
-	s.hints.freed.Store(true)
-	s.hints.poke()
+// hintFreed is hint after places were freed for which turns on these lines wait. The
+// workers here hear of it immediately, or the places would be left unused for as long as a
+// notification waits.
+func (s *Store) hintFreed(lines []store.LineID) {
+	slices.Sort(lines)
+	lines = slices.Compact(lines)
+	dues := make([]store.Due, len(lines))
+	for i, line := range lines {
+		dues[i] = store.Due{Lane: line}
+	}
+	s.giveDue(dues)
+	if s.hints.freed.add(dues...) {
+		s.hints.poke()
+	}
+}
+
+// forOthers has two workers of each crew look for what was freed. One may be of this
+// process, which knows already.
+func forOthers(freed []store.Due) []store.Due {
+	for i := range freed {
+		freed[i].Runs = store.RunsPerWorker + 1
+	}
+	return freed
 }
 
 // hintDue is hint that says where.
@@ -88,8 +105,11 @@ func (s *Store) sendHints(ctx context.Context) {
 		if overrun {
 			waiting = append(waiting, store.Signal{Kind: store.RunsDue})
 		}
-		freed := s.hints.freed.Swap(false)
-		if len(waiting)+len(dues) == 0 && !freed {
+		freed, many := s.hints.freed.take()
+		if many {
+			waiting = append(waiting, store.Signal{Kind: store.RunsDue})
+		}
+		if len(waiting)+len(dues)+len(freed) == 0 {
 			continue
 		}
 		s.hints.pace.notified(lease.Running(), dues)
@@ -98,10 +118,7 @@ func (s *Store) sendHints(ctx context.Context) {
 		if s.config.NoNotify {
 			continue
 		}
-		texts := append(payloads(s.hints.self, waiting), duePayloads(s.hints.self, dues)...)
-		if freed {
-			texts = append(texts, s.hints.self)
-		}
+		texts := append(payloads(s.hints.self, waiting), duePayloads(s.hints.self, append(dues, forOthers(freed)...))...)
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second) // Close waits for it
 		err := s.queries(s.notifier()).Notify(bounded, queries.NotifyParams{Channel: s.names.channel(), Payloads: texts})
 		if err != nil && bounded.Err() == nil {
@@ -133,7 +150,7 @@ func (h *hints) wait(ctx context.Context) {
 // rest is how long to wait before the next notification.
 func (h *hints) rest(others bool) time.Duration {
 	dues, overrun := h.due.all()
-	if others || overrun || h.freed.Load() {
+	if others || overrun || h.freed.any() {
 		dues = nil
 	} else if len(dues) == 0 {
 		return time.Hour

@@ -39,16 +39,17 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) ([]s
 		return nil, s.fail("settle runs", err)
 	}
 	verdicts := make([]store.Verdict, 0, total)
-	waiting, freed := false, false
+	waiting := false
+	var freed []store.LineID
 	for i := range work {
 		verdicts = append(verdicts, work[i].verdicts...)
-		waiting, freed = waiting || work[i].putBack(), freed || work[i].wanted
+		waiting, freed = waiting || work[i].putBack(), append(freed, work[i].wanted...)
 	}
 	if waiting {
 		s.hint()
 	}
-	if freed {
-		s.hintFreed()
+	if len(freed) > 0 {
+		s.hintFreed(freed)
 	}
 	return verdicts, nil
 }
@@ -58,7 +59,7 @@ type settling struct {
 	*store.Settlement
 	verdicts []store.Verdict // zero: the write did not touch the run
 	general  bool            // plain successes are settled with the statement for the rest
-	wanted   bool            // a run waits for what the settlement has freed
+	wanted   []store.LineID  // the lines of turns for whose gates, which the settlement has freed, runs wait
 }
 
 // Bounds of the map of outcomes of one statement.

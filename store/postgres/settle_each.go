@@ -52,14 +52,14 @@ func (s *Store) settleEach(ctx context.Context, work []settling) error {
 			if err != nil {
 				return err
 			}
-			w.wanted = w.wanted || one[0].wanted
+			w.wanted = append(w.wanted, one[0].wanted...)
 		}
 		if w.Last && !w.deferred() {
 			last := []settling{{Settlement: &store.Settlement{Claim: w.Claim, Worker: w.Worker, Limited: w.Limited, Last: true, Claimed: w.Claimed}}}
 			if err := s.settleAll(ctx, last); err != nil {
 				return err
 			}
-			w.wanted = w.wanted || last[0].wanted
+			w.wanted = append(w.wanted, last[0].wanted...)
 		}
 	}
 	return nil

@@ -40,7 +40,7 @@ func (s *Store) settleNow(ctx context.Context, work []*settling) error {
 	addHolds(b, work)
 	for _, w := range work {
 		clear(w.verdicts)
-		w.wanted = false
+		w.wanted = nil
 		if w.addLast(b) {
 			continue
 		}
@@ -76,9 +76,9 @@ func addHolds(b *batch, work []*settling) {
 // wait forever.
 func (w *settling) addRelease(b *batch, ids uuidArray, last bool) {
 	wanted := func(row pgx.Row) error {
-		var wanted bool
-		err := row.Scan(&wanted)
-		w.wanted = w.wanted || wanted
+		var lines []store.LineID
+		err := row.Scan(&lines)
+		w.wanted = append(w.wanted, lines...)
 		return err
 	}
 	b.add(queries.Release, ids, last, small(w.Claimed), uuid.UUID(w.Claim)).QueryRow(wanted)
@@ -112,7 +112,7 @@ func (s *Store) settleFree(ctx context.Context, tx pgx.Tx, work []*settling) err
 	free := make([]settling, len(work))
 	for i, w := range work {
 		clear(w.verdicts)
-		w.wanted = false
+		w.wanted = nil
 		free[i].general = w.general
 		free[i].Settlement = &store.Settlement{Claim: w.Claim, Worker: w.Worker, Limited: w.Limited}
 		b.add(queries.FreeRuns, w.ids(), uuid.UUID(w.Claim)).Query(func(rows pgx.Rows) error { return w.divide(rows, &free[i]) })

@@ -134,6 +134,13 @@ func (b *dueBox) take() (all []store.Due, overrun bool) {
 	return all, overrun
 }
 
+// any reports whether the box holds something.
+func (b *dueBox) any() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.lanes)+len(b.passed) > 0 || b.overrun
+}
+
 // all is what the box holds, which stays in it.
 func (b *dueBox) all() (all []store.Due, overrun bool) {
 	b.mu.Lock()

@@ -1488,7 +1488,12 @@ SELECT pg_catalog.set_config(
     'admission.gates',
     coalesce(array_agg(answered.gate ORDER BY answered.due_at, answered.gate), '{}')::text,
     true
-)::bigint[] AS gates
+)::bigint[] AS gates,
+    EXISTS (
+        SELECT
+        FROM taken
+        WHERE taken.gate NOT IN (SELECT ours.gate FROM ours)
+    ) AS went_back
 FROM (
     SELECT taken.gate, min(taken.due_at) AS due_at
     FROM taken
@@ -1505,6 +1510,11 @@ type TakeTurnsParams struct {
 	Spare int32
 }
 
+type TakeTurnsRow struct {
+	Gates    []int64
+	WentBack bool
+}
+
 // States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 // The claim of limited runs. One transaction: TakeTurns locks gates; the statements after it
 // read, in snapshots younger than those locks, what the gates admit; admit.Decide decides;
@@ -1512,7 +1522,8 @@ type TakeTurnsParams struct {
 // The reading statements go with TakeTurns in one round trip: it leaves the gates in
 // admission.gates, a setting of the transaction, for those that are given none.
 // Takes turns from lines, in the order wanted, and locks their gates; returns the gates
-// that are the admission's, by the age of their turns, and leaves them in admission.gates.
+// that are the admission's, by the age of their turns, and leaves them in admission.gates;
+// and whether turns went back.
 // A gate that does not exist is created.
 // The turns of a gate that another admission has go back, a moment later: that admission
 // may have counted before what they announce was committed. One turn answers for all that
@@ -1521,7 +1532,7 @@ type TakeTurnsParams struct {
 // with SKIP LOCKED. An insert waits, in the order of the gates, for an admission that makes
 // the same gate, which waits for nothing.
 // Idempotent: a rollback leaves the turns where they were.
-func (q *Queries) TakeTurns(ctx context.Context, arg TakeTurnsParams) ([]int64, error) {
+func (q *Queries) TakeTurns(ctx context.Context, arg TakeTurnsParams) (TakeTurnsRow, error) {
 	row := q.db.QueryRow(ctx, TakeTurns,
 		arg.Lines,
 		arg.Takes,
@@ -1529,9 +1540,9 @@ func (q *Queries) TakeTurns(ctx context.Context, arg TakeTurnsParams) ([]int64, 
 		arg.Again,
 		arg.Spare,
 	)
-	var gates []int64
-	err := row.Scan(&gates)
-	return gates, err
+	var i TakeTurnsRow
+	err := row.Scan(&i.Gates, &i.WentBack)
+	return i, err
 }
 
 const Unkeep = `-- name: Unkeep :exec
