@@ -29,7 +29,7 @@ type Signal struct {
 type Due struct {
 	Lane  LaneID        // that the runs are in; zero: any
 	Names uint64        // hashes of the lane's queue and job, for stores that do not know its number; the store's own
-	Runs  int           // about how many there are; zero: not known, and nobody needs to pass the wake-up on
+	Runs  int           // about how many there are; zero: not known, and no worker passes the wake-up on
 	In    time.Duration // until the first of them is due; zero: it is due now
 	After time.Duration // how long this worker leaves them to another one before it looks
 

@@ -7,8 +7,8 @@
 
 -- name: TakeTurns :one
 -- Takes turns from lines, in the order wanted, and locks their gates; returns the gates
--- that are the admission's, by the age of their turns, and leaves them in admission.gates;
--- and whether turns went back.
+-- that are the admission's, by the age of their turns, which it returns too, and leaves
+-- them in admission.gates; and whether turns went back.
 -- A gate that does not exist is created.
 -- The turns of a gate that another admission has go back, a moment later: that admission
 -- may have counted before what they announce was committed. One turn answers for all that
@@ -92,6 +92,10 @@ SELECT pg_catalog.set_config(
     coalesce(array_agg(answered.gate ORDER BY answered.due_at, answered.gate), '{}')::text,
     true
 )::bigint[] AS gates,
+    coalesce(
+        array_agg(answered.due_at ORDER BY answered.due_at, answered.gate),
+        '{}'
+    )::timestamptz[] AS dues,
     EXISTS (
         SELECT
         FROM taken
@@ -217,7 +221,8 @@ CROSS JOIN LATERAL (
 -- The first waiters of each line of the gates: of the admission's own lanes so many, or as
 -- many as it may take (admit.Quantum), and one more to see whether another follows; of other
 -- lanes as many as may stand before those. In a limit that acts on waiters beyond its
--- places, as many as there is room for.
+-- places, as many as there is room for. A line that has a mark is read from it on: what
+-- comes before it in the index are mostly entries of waiters that have left.
 -- Index: limit_lanes_pkey, then one scan of waiting_order for each line; runs_pkey for
 -- those that say more than their gate. Locks: none.
 WITH asked AS (
@@ -243,12 +248,20 @@ FROM (
         limit_lanes.lane = ANY (@lanes::int[]) AS ours,
         limits.action,
         limits.kind,
-        limits.most
+        limits.most,
+        coalesce(marks.due_at, '-infinity') AS low
     FROM asked
     JOIN durable.limit_lanes ON limit_lanes.limit_id = (asked.gate >> 43)::int
     JOIN durable.limits ON limits.id = limit_lanes.limit_id
+    LEFT JOIN (
+        SELECT
+            unnest(@mark_gates::bigint[]) AS gate,
+            unnest(@mark_lanes::int[]) AS lane,
+            unnest(@mark_dues::timestamptz[]) AS due_at
+    ) marks ON marks.gate = asked.gate
+        AND marks.lane = limit_lanes.lane
     UNION ALL
-    SELECT 0, own.lane, true, 0, 1, 0
+    SELECT 0, own.lane, true, 0, 1, 0, '-infinity'
     FROM (SELECT unnest(@lanes::int[]) AS lane) own
     WHERE 0 IN (SELECT asked.gate FROM asked)
 ) line
@@ -257,6 +270,7 @@ CROSS JOIN LATERAL (
     FROM durable.waiting
     WHERE waiting.gate = line.gate
       AND waiting.lane = line.lane
+      AND waiting.due_at >= line.low
       AND waiting.due_at <= now()
     ORDER BY waiting.due_at, waiting.run_id
     LIMIT CASE

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/durable-worker/durable-worker/internal/admit"
+	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
@@ -81,7 +82,9 @@ type admission struct {
 	lapsed []int64                          // gates with permits of named owners whose time is over
 	names  map[admit.GateID]string          // keys of gates that are not known yet
 
-	wentBack bool // turns of gates that other admissions have went back
+	wentBack bool          // turns of gates that other admissions have went back
+	used     markArgs      // by which lines were read
+	took     time.Duration // to take the turns and to read
 }
 
 func (a *admission) run(ctx context.Context) error {
@@ -129,28 +132,55 @@ func (a *admission) take(ctx context.Context) (gates []int64, err error) {
 		b.add(queries.Guard, lock, statement)
 		b.add(queries.Idle)
 	}
+	var turns []time.Time
 	b.add(queries.TakeTurns, lines, takes, small(a.request.Limit), micro(admit.BusyAgain), int32(spareTurns)).QueryRow(func(row pgx.Row) error {
-		return row.Scan(&gates, &a.wentBack)
+		return row.Scan(&gates, &turns, &a.wentBack)
 	})
 	var found []admit.Gate
+	a.used = a.marks.of(a.request.Lanes)
 	a.addReads(b, nil, nil, &found)
+	began := lease.Elapsed()
 	if err := a.send(ctx, a.conn, b); err != nil {
 		return nil, err
 	}
+	a.took = lease.Elapsed() - began
 	a.learn(gates, found, admit.Quantum(a.request.Limit, len(gates))+1)
+	if a.shallow(gates, turns) {
+		return gates, a.readBelow(ctx, gates)
+	}
 	return gates, nil
+}
+
+// readBelow reads the lines again, from their beginnings.
+func (a *admission) readBelow(ctx context.Context, gates []int64) error {
+	a.input.Waiters, a.used = a.input.Waiters[:0], markArgs{}
+	clear(a.said)
+	b := &batch{names: a.Store.names}
+	a.addLines(b, gates, nil)
+	began := lease.Elapsed()
+	err := a.send(ctx, a.conn, b)
+	a.took = lease.Elapsed() - began
+	return err
 }
 
 // addReads reads what gates that are locked admit, and the first waiters of their lines:
 // so many of each of the admission's own lanes. Without gates it is those whose turns the
 // transaction has taken, and without a depth as many waiters as each may admit.
 func (a *admission) addReads(b *batch, gates []int64, depth *int32, found *[]admit.Gate) {
-	lanes := laneNumbers(a.request.Lanes)
 	b.add(queries.ReadLimits, gates).Query(a.scanLimits)
 	b.add(queries.ReadGates, gates).Query(func(rows pgx.Rows) error { return a.scanGates(rows, found) })
-	b.add(queries.ReadLines, lanes, small(a.request.Limit), depth, gates).Query(a.scanWaiters)
-	b.add(queries.ReadLanes, lanes, gates).Query(a.scanLanes)
+	a.addLines(b, gates, depth)
+	b.add(queries.ReadLanes, laneNumbers(a.request.Lanes), gates).Query(a.scanLanes)
 	b.add(queries.ReadKept, gates).Query(a.scanKept)
+}
+
+// addLines reads the lines alone, from the marks that are used unless the depth is given.
+func (a *admission) addLines(b *batch, gates []int64, depth *int32) {
+	var marks markArgs
+	if depth == nil {
+		marks = a.used
+	}
+	b.add(queries.ReadLines, laneNumbers(a.request.Lanes), marks.gates, marks.lanes, marks.dues, small(a.request.Limit), depth, gates).Query(a.scanWaiters)
 }
 
 // learn adds gates that were read. depth is how many waiters of each line of the

@@ -1082,7 +1082,7 @@ const ReadLines = `-- name: ReadLines :many
 WITH asked AS (
     SELECT unnest(
         coalesce(
-            $4::bigint[],
+            $7::bigint[],
             nullif(pg_catalog.current_setting('admission.gates', true), '')::bigint[]
         )
     ) AS gate
@@ -1100,12 +1100,20 @@ FROM (
         limit_lanes.lane = ANY ($1::int[]) AS ours,
         limits.action,
         limits.kind,
-        limits.most
+        limits.most,
+        coalesce(marks.due_at, '-infinity') AS low
     FROM asked
     JOIN durable.limit_lanes ON limit_lanes.limit_id = (asked.gate >> 43)::int
     JOIN durable.limits ON limits.id = limit_lanes.limit_id
+    LEFT JOIN (
+        SELECT
+            unnest($2::bigint[]) AS gate,
+            unnest($3::int[]) AS lane,
+            unnest($4::timestamptz[]) AS due_at
+    ) marks ON marks.gate = asked.gate
+        AND marks.lane = limit_lanes.lane
     UNION ALL
-    SELECT 0, own.lane, true, 0, 1, 0
+    SELECT 0, own.lane, true, 0, 1, 0, '-infinity'
     FROM (SELECT unnest($1::int[]) AS lane) own
     WHERE 0 IN (SELECT asked.gate FROM asked)
 ) line
@@ -1114,19 +1122,20 @@ CROSS JOIN LATERAL (
     FROM durable.waiting
     WHERE waiting.gate = line.gate
       AND waiting.lane = line.lane
+      AND waiting.due_at >= line.low
       AND waiting.due_at <= now()
     ORDER BY waiting.due_at, waiting.run_id
     LIMIT CASE
-        WHEN line.ours AND line.action > 1 THEN ($2::int) + 1
+        WHEN line.ours AND line.action > 1 THEN ($5::int) + 1
         WHEN line.ours THEN coalesce(
-            $3::int,
+            $6::int,
             (
-                SELECT (($2::int) + count(*) - 1) / greatest(count(*), 1) + 1
+                SELECT (($5::int) + count(*) - 1) / greatest(count(*), 1) + 1
                 FROM asked
             )
         )
         WHEN line.kind = 1 THEN least(
-            $2::int,
+            $5::int,
             greatest(
                 line.most - coalesce(
                     (
@@ -1139,7 +1148,7 @@ CROSS JOIN LATERAL (
                 1
             )
         )
-        ELSE $2::int
+        ELSE $5::int
     END
 ) first
 LEFT JOIN LATERAL (
@@ -1152,10 +1161,13 @@ LEFT JOIN LATERAL (
 `
 
 type ReadLinesParams struct {
-	Lanes []int32
-	Room  int32
-	Depth *int32
-	Gates []int64
+	Lanes     []int32
+	MarkGates []int64
+	MarkLanes []int32
+	MarkDues  []time.Time
+	Room      int32
+	Depth     *int32
+	Gates     []int64
 }
 
 type ReadLinesRow struct {
@@ -1169,7 +1181,8 @@ type ReadLinesRow struct {
 // The first waiters of each line of the gates: of the admission's own lanes so many, or as
 // many as it may take (admit.Quantum), and one more to see whether another follows; of other
 // lanes as many as may stand before those. In a limit that acts on waiters beyond its
-// places, as many as there is room for.
+// places, as many as there is room for. A line that has a mark is read from it on: what
+// comes before it in the index are mostly entries of waiters that have left.
 // Index: limit_lanes_pkey, then one scan of waiting_order for each line; runs_pkey for
 // those that say more than their gate. Locks: none.
 // block: gates-read
@@ -1177,6 +1190,9 @@ type ReadLinesRow struct {
 func (q *Queries) ReadLines(ctx context.Context, arg ReadLinesParams) ([]ReadLinesRow, error) {
 	rows, err := q.db.Query(ctx, ReadLines,
 		arg.Lanes,
+		arg.MarkGates,
+		arg.MarkLanes,
+		arg.MarkDues,
 		arg.Room,
 		arg.Depth,
 		arg.Gates,
@@ -1489,6 +1505,10 @@ SELECT pg_catalog.set_config(
     coalesce(array_agg(answered.gate ORDER BY answered.due_at, answered.gate), '{}')::text,
     true
 )::bigint[] AS gates,
+    coalesce(
+        array_agg(answered.due_at ORDER BY answered.due_at, answered.gate),
+        '{}'
+    )::timestamptz[] AS dues,
     EXISTS (
         SELECT
         FROM taken
@@ -1512,6 +1532,7 @@ type TakeTurnsParams struct {
 
 type TakeTurnsRow struct {
 	Gates    []int64
+	Dues     []time.Time
 	WentBack bool
 }
 
@@ -1522,8 +1543,8 @@ type TakeTurnsRow struct {
 // The reading statements go with TakeTurns in one round trip: it leaves the gates in
 // admission.gates, a setting of the transaction, for those that are given none.
 // Takes turns from lines, in the order wanted, and locks their gates; returns the gates
-// that are the admission's, by the age of their turns, and leaves them in admission.gates;
-// and whether turns went back.
+// that are the admission's, by the age of their turns, which it returns too, and leaves
+// them in admission.gates; and whether turns went back.
 // A gate that does not exist is created.
 // The turns of a gate that another admission has go back, a moment later: that admission
 // may have counted before what they announce was committed. One turn answers for all that
@@ -1541,7 +1562,7 @@ func (q *Queries) TakeTurns(ctx context.Context, arg TakeTurnsParams) (TakeTurns
 		arg.Spare,
 	)
 	var i TakeTurnsRow
-	err := row.Scan(&i.Gates, &i.WentBack)
+	err := row.Scan(&i.Gates, &i.Dues, &i.WentBack)
 	return i, err
 }
 

@@ -1,0 +1,207 @@
+package postgres
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/durable-worker/durable-worker/internal/admit"
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// lineMarks remembers where the long lines of waiters begin. The index begins with what
+// was admitted since it was last vacuumed, and an admission that reads a line from its
+// beginning reads all of that: the more the longer a line has been admitted from, and far
+// more while an old snapshot is held. From its mark on it reads only waiters.
+//
+// A mark is a guess: a waiter may enter the line below it, with a due instant that is in
+// the past by then. Mostly its turn says so, as it is as old as its waiter; else the next
+// read from the beginning finds it. What such a read takes decides how often there is
+// one. No admission concludes from marks that no run waits.
+type lineMarks struct {
+	mu    sync.Mutex
+	left  map[lineAt]int // waiters that have left the lines without a mark that were read in part
+	marks map[lineAt]lineMark
+}
+
+// lineAt is one line of waiters.
+type lineAt struct {
+	gate int64
+	lane store.LaneID
+}
+
+type lineMark struct {
+	due   time.Time     // of the first waiter that may be there
+	until time.Duration // monotonic clock: the line is then read from its beginning
+}
+
+const (
+	markFrom = 500  // waiters have left a line before it gets a mark
+	markMost = 64   // lines have a mark at most
+	leftMost = 2000 // lines without one are remembered at most
+	// A read from the beginning is followed by belowRest times as long without one, at
+	// most belowMost.
+	belowRest = 20
+	belowMost = 30 * time.Second
+)
+
+// markArgs are marks as parameters.
+type markArgs struct {
+	gates []int64
+	lanes []int32
+	dues  []time.Time
+}
+
+// of returns the marks by which the lines of lanes may be read now.
+func (m *lineMarks) of(lanes []store.LaneID) (args markArgs) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := lease.Elapsed()
+	for at, mark := range m.marks {
+		if now < mark.until && slices.Contains(lanes, at.lane) {
+			args.gates, args.lanes, args.dues = append(args.gates, at.gate), append(args.lanes, at.lane), append(args.dues, mark.due)
+		}
+	}
+	return args
+}
+
+// has reports whether a line has a mark among them.
+func (a *markArgs) has(at lineAt) bool {
+	for i, gate := range a.gates {
+		if gate == at.gate && a.lanes[i] == at.lane {
+			return true
+		}
+	}
+	return false
+}
+
+// lineRead is what an admission has read of a line, and left of it.
+type lineRead struct {
+	read, left int       // waiters; those that have left it
+	first      time.Time // due instant of the first one that stays, or of the last one that left
+	stays      bool      // one stays
+	deep       bool      // more may follow than were read
+}
+
+func (l *lineRead) add(due time.Time, left bool) {
+	l.read++
+	switch {
+	case left:
+		l.left++
+		if !l.stays && due.After(l.first) {
+			l.first = due
+		}
+	case !l.stays || due.Before(l.first):
+		l.stays, l.first = true, due
+	}
+}
+
+// learn records how an admission has left lines that it read from their marks, or from
+// their beginning, which took so long.
+func (m *lineMarks) learn(lines map[lineAt]*lineRead, used *markArgs, took time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	until := lease.Elapsed() + min(belowRest*took, belowMost)
+	for at, line := range lines {
+		mark, marked := m.marks[at]
+		switch {
+		case !line.deep:
+			delete(m.marks, at)
+			delete(m.left, at)
+			continue
+		case !marked && m.count(at, line.left) < markFrom:
+			continue
+		case !used.has(at):
+			mark.until = until
+		}
+		mark.due = line.first
+		m.set(at, mark)
+	}
+}
+
+// count adds what has left a line without a mark. m.mu is held.
+func (m *lineMarks) count(at lineAt, left int) int {
+	if m.left == nil || len(m.left) >= leftMost {
+		m.left = map[lineAt]int{}
+	}
+	m.left[at] += left
+	return m.left[at]
+}
+
+// set marks a line. m.mu is held.
+func (m *lineMarks) set(at lineAt, mark lineMark) {
+	if _, marked := m.marks[at]; m.marks == nil || !marked && len(m.marks) >= markMost {
+		m.marks = map[lineAt]lineMark{}
+	}
+	m.marks[at] = mark
+	delete(m.left, at)
+}
+
+// lines sums up what the admission has read of the lines of its own lanes; gone are the
+// waiters that have left them.
+func (a *admission) lines(gone map[store.RunID]struct{}) map[lineAt]*lineRead {
+	depths := make(map[admit.GateID]int, len(a.input.Gates))
+	for i := range a.input.Gates {
+		depths[a.input.Gates[i].ID] = a.input.Gates[i].Depth
+	}
+	lines := map[lineAt]*lineRead{}
+	for i := range a.input.Waiters {
+		w := &a.input.Waiters[i]
+		depth := depths[w.Gate]
+		if depth == 0 || !slices.Contains(a.request.Lanes, w.Lane) {
+			continue
+		}
+		at := lineAt{int64(w.Gate), w.Lane}
+		line := lines[at]
+		if line == nil {
+			line = &lineRead{}
+			lines[at] = line
+		}
+		_, left := gone[w.Run]
+		line.add(w.DueAt, left)
+		line.deep = line.read >= depth
+	}
+	return lines
+}
+
+// mark remembers where the lines begin that the admission has read.
+func (a *admission) mark(d *admit.Decision) {
+	if len(a.input.Gates) > markMost {
+		return
+	}
+	gone := make(map[store.RunID]struct{}, len(d.Admitted)+len(d.Moved)+len(d.Refused))
+	for i := range d.Admitted {
+		gone[d.Admitted[i].Run] = struct{}{}
+	}
+	for i := range d.Moved {
+		gone[d.Moved[i].Run] = struct{}{}
+	}
+	for i := range d.Refused {
+		gone[d.Refused[i].Run] = struct{}{}
+	}
+	a.marks.learn(a.lines(gone), &a.used, a.took)
+}
+
+// shallow reports whether lines that were read from their marks may have waiters below
+// them: because one of their turns is older than the mark, or because they had fewer
+// waiters than were asked for.
+func (a *admission) shallow(gates []int64, turns []time.Time) bool {
+	if len(a.used.gates) == 0 {
+		return false
+	}
+	var lines map[lineAt]*lineRead
+	for i, gate := range a.used.gates {
+		n := slices.Index(gates, gate)
+		if n < 0 {
+			continue
+		}
+		if lines == nil {
+			lines = a.lines(nil)
+		}
+		if line := lines[lineAt{gate, a.used.lanes[i]}]; line == nil || !line.deep || turns[n].Before(a.used.dues[i]) {
+			return true
+		}
+	}
+	return false
+}
