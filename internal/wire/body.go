@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -40,13 +41,26 @@ func Element(text []byte, pointer string, into any) error {
 	return faults.err()
 }
 
+// ofPath matches the path with which a fault in JSON begins, such as .args.to[2].
+var ofPath = regexp.MustCompile(`^((?:\.\w+|\[\d+\])*): `)
+
+// inJSON divides a fault of store.CheckJSON into a pointer and the rest.
+func inJSON(text string) (pointer, detail string) {
+	m := ofPath.FindStringSubmatch(text)
+	if m == nil {
+		return "", text
+	}
+	return strings.NewReplacer(".", "/", "[", "/", "]", "").Replace(m[1]), text[len(m[0]):]
+}
+
 // members reads the members of an object into the fields of a struct.
 func members(text []byte, pointer string, into reflect.Value, faults *FaultsError) {
 	refuse := func(pointer, format string, args ...any) {
 		faults.add(Fault{Pointer: pointer, Detail: fmt.Sprintf(format, args...)})
 	}
 	if err := store.CheckJSON(text); err != nil && len(text) <= store.MaxArgsSize {
-		refuse(pointer, "%s", strings.TrimPrefix(err.Error(), ": "))
+		at, detail := inJSON(err.Error())
+		refuse(pointer+at, "%s", detail)
 		return
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))

@@ -39,7 +39,7 @@ func ProblemOf(err error, code operate.Code) Problem {
 	switch code {
 	case operate.Invalid:
 		p := NewProblem(http.StatusBadRequest, code, "The request is not valid.")
-		p.Errors = faultsOf(err)
+		p.Errors = FaultsOf(err)
 		return p
 	case operate.NotFound:
 		return NewProblem(http.StatusNotFound, code, Plain(err))
@@ -72,8 +72,8 @@ func Plain(err error) string {
 // ofRun matches the fault of one of several runs.
 var ofRun = regexp.MustCompile(`^run (\d+): `)
 
-// faultsOf are the faults that an error lists, one a line.
-func faultsOf(err error) (all FaultsError) {
+// FaultsOf are the faults that an error lists, one a line.
+func FaultsOf(err error) (all FaultsError) {
 	if faults, ok := errors.AsType[FaultsError](err); ok {
 		return faults
 	}

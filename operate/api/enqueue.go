@@ -78,7 +78,7 @@ func enqueue(c *call) (answer, error) {
 	stored, err := c.op.EnqueueAll(c.r.Context(), runs)
 	if err != nil {
 		if errors.Is(err, store.ErrInvalid) {
-			err = with(http.StatusUnprocessableEntity, err)
+			err = with(http.StatusUnprocessableEntity, placed(err))
 		}
 		return answer{}, err
 	}
@@ -171,7 +171,7 @@ func (c *call) made(wanted []newRun, several bool, known map[string]store.JobInf
 // options are what a run has that its job has not.
 func (w *newRun) options(pointer string) (options []durable.Option, faults wire.FaultsError) {
 	if w.DueAt != nil && w.After != nil {
-		faults = append(faults, wire.InBody(pointer, "a run has one of due_at and after")...)
+		faults = append(faults, wire.InBody(pointer+"/after", "a run has one of due_at and after")...)
 	}
 	options = given(options, w.Queue, durable.OnQueue)
 	options = given(options, w.DueAt, durable.At)
@@ -188,9 +188,9 @@ func (w *newRun) options(pointer string) (options []durable.Option, faults wire.
 	}
 	limits, more := limitedBy(w.LimitedBy, pointer)
 	options, faults = append(options, limits...), append(faults, more...)
-	keys, err := w.key()
-	if err != "" {
-		faults = append(faults, wire.InBody(pointer, "%s", err)...)
+	keys, member, fault := w.key()
+	if fault != "" {
+		faults = append(faults, wire.InBody(pointer+member, "%s", fault)...)
 	}
 	return append(options, keys...), faults
 }
@@ -208,37 +208,36 @@ func limitedBy(texts []string, pointer string) (options []durable.Option, faults
 	return options, faults
 }
 
-// key is the option of the run's key, if it has one.
-func (w *newRun) key() (options []durable.Option, fault string) {
-	keys := 0
-	for _, key := range []*string{w.Unique, w.Replace, w.Debounce} {
-		if key != nil {
-			keys++
-		}
-	}
+// key is the option of the run's key, if it has one, or what is wrong with which member.
+func (w *newRun) key() (options []durable.Option, member, fault string) {
+	const one = "a run has one of unique, replace and debounce"
 	switch {
-	case keys > 1:
-		return nil, "a run has one of unique, replace and debounce"
+	case w.Debounce != nil && (w.Unique != nil || w.Replace != nil):
+		return nil, "/debounce", one
+	case w.Unique != nil && w.Replace != nil:
+		return nil, "/replace", one
 	case w.UniqueFor != nil && w.Unique == nil:
-		return nil, "unique_for: want unique too"
-	case w.Debounce == nil && (w.Quiet != nil || w.AtMost != nil):
-		return nil, "quiet and at_most: want debounce too"
+		return nil, "/unique_for", "want unique too"
+	case w.Debounce == nil && w.Quiet != nil:
+		return nil, "/quiet", "want debounce too"
+	case w.Debounce == nil && w.AtMost != nil:
+		return nil, "/at_most", "want debounce too"
 	case w.Debounce != nil && w.Quiet == nil:
-		return nil, "debounce: want quiet too, such as 5s"
+		return nil, "/debounce", "want quiet too, such as 5s"
 	case w.UniqueFor != nil:
-		return []durable.Option{durable.UniqueFor(*w.Unique, time.Duration(*w.UniqueFor))}, ""
+		return []durable.Option{durable.UniqueFor(*w.Unique, time.Duration(*w.UniqueFor))}, "", ""
 	case w.Unique != nil:
-		return []durable.Option{durable.Unique(*w.Unique)}, ""
+		return []durable.Option{durable.Unique(*w.Unique)}, "", ""
 	case w.Replace != nil:
-		return []durable.Option{durable.Replace(*w.Replace)}, ""
+		return []durable.Option{durable.Replace(*w.Replace)}, "", ""
 	case w.Debounce != nil:
 		var atMost time.Duration
 		if w.AtMost != nil {
 			atMost = time.Duration(*w.AtMost)
 		}
-		return []durable.Option{durable.Debounce(*w.Debounce, time.Duration(*w.Quiet), atMost)}, ""
+		return []durable.Option{durable.Debounce(*w.Debounce, time.Duration(*w.Quiet), atMost)}, "", ""
 	default:
-		return nil, ""
+		return nil, "", ""
 	}
 }
 

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"fmt"
 	"net/http"
 	"slices"
 
@@ -83,7 +82,7 @@ func setQueue(c *call) (answer, error) {
 		return answer{}, err
 	}
 	if given.MaxConcurrent == nil {
-		return answer{}, fmt.Errorf("%w: max_concurrent is missing: want a number, 0 to lift the cap", store.ErrInvalid)
+		return answer{}, wire.InBody("/max_concurrent", "want a number, 0 to lift the cap")
 	}
 	set := c.op.CapQueue
 	switch {

@@ -103,7 +103,7 @@ func putSchedule(c *call) (answer, error) {
 	case errors.Is(err, store.ErrConflict) && generation != 0:
 		return answer{}, with(http.StatusPreconditionFailed, err)
 	case err != nil:
-		return answer{}, err
+		return answer{}, placed(err)
 	case generation == 0:
 		return c.schedule(http.StatusCreated, name)
 	default:
@@ -185,11 +185,11 @@ func previewDraft(c *call) (answer, error) {
 	draft := store.Schedule{Name: given.Name, Rule: given.Rule, Plan: given.Plan, Job: "draft", Queue: store.DefaultQueue,
 		Args: []byte("{}"), MaxAttempts: 1}
 	if err := store.CheckSchedule(draft); err != nil {
-		return answer{}, err
+		return answer{}, placed(err)
 	}
 	coming, err := draft.Preview(c.operator.Now(), next)
 	if err != nil {
-		return answer{}, fmt.Errorf("%w: %w", store.ErrInvalid, err)
+		return answer{}, placed(fmt.Errorf("%w: %w", store.ErrInvalid, err))
 	}
 	if coming == nil {
 		coming = []time.Time{}
