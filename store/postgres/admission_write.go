@@ -65,8 +65,9 @@ func (a *admission) write(ctx context.Context, d *admit.Decision) error {
 	return nil
 }
 
-// expect wakes the workers here when turns are due that the admission has left, where it
-// was a guess: its worker may rest without reading the heads.
+// expect wakes the workers here when turns are due that the admission has left, also on
+// lines of other limits, to which runs have moved. Only where it was a guess: its worker
+// may rest without reading the heads.
 func (a *admission) expect(d *admit.Decision) {
 	if !a.request.Guess {
 		return
@@ -85,7 +86,7 @@ func (a *admission) expect(d *admit.Decision) {
 		}
 	}
 	for _, turn := range slices.Concat(d.Turns, d.Due) {
-		if asked[turn.Line] || slices.Contains(a.request.Lanes, turn.Line) {
+		if asked[turn.Line] || turn.Line >= admit.LimitLine(0) || slices.Contains(a.request.Lanes, turn.Line) {
 			note(turn.Line, max(turn.DueAt.Sub(a.input.Now), 0))
 		}
 	}

@@ -72,3 +72,58 @@ func TestAPlaceIsHandedOverByWakeUps(t *testing.T) {
 	slices.Sort(gaps)
 	t.Logf("handed over in %v (median), %v (p95), %v at most; %v", gaps[len(gaps)/2], gaps[len(gaps)*95/100], gaps[len(gaps)-1], by)
 }
+
+// TestARateThatComesUpWithAPlaceIsWaitedFor frees two places for runs that also need a
+// start of a bucket, which has one. Who admits by the wake-up of freed places does not
+// read the heads, and yet knows when the next start is free: the first run holds its
+// place for long, and with polls each minute nothing else finds it.
+func TestARateThatComesUpWithAPlaceIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	type args struct{}
+	var places, starts = durable.NewLimit("places", durable.Semaphore(2)), durable.NewLimit("starts", durable.TokenBucket(4, time.Second, 1))
+	var hold = durable.NewJob[args]("hold", durable.Limited(places))
+	var work = durable.NewJob[args]("work", durable.Limited(places), durable.Limited(starts))
+	migrated := openFresh(t, pgtest.Server(t))
+	ctx, stop := context.WithCancel(t.Context())
+	var workers sync.WaitGroup
+	defer workers.Wait()
+	defer stop()
+	release, done, begun := make(chan struct{}), make(chan struct{}), make(chan string, 10)
+	defer close(done)
+	w := durable.NewWorker(migrated.Store, durable.WorkerConfig{PollInterval: time.Minute, Process: new(durable.Process)})
+	durable.Register(w, hold, func(context.Context, *durable.Run[args]) error {
+		begun <- "hold"
+		<-release
+		return nil
+	})
+	durable.Register(w, work, func(context.Context, *durable.Run[args]) error {
+		begun <- "work"
+		<-done
+		return nil
+	})
+	workers.Go(func() { _ = w.Run(ctx) })
+	begins := func(what string) {
+		t.Helper()
+		select {
+		case got := <-begun:
+			require.Equal(t, what, got)
+		case <-time.After(30 * time.Second):
+			t.Fatalf("%s waits for a poll", what)
+		}
+	}
+	require.Eventually(t, func() bool {
+		_, err := migrated.Gate(ctx, "starts", "")
+		return err == nil
+	}, time.Minute, 10*time.Millisecond)
+	client := durable.NewClient(migrated)
+	_, err := client.Enqueue(ctx, hold.New(args{}), hold.New(args{}))
+	require.NoError(t, err)
+	begins("hold")
+	begins("hold")
+	_, err = client.Enqueue(ctx, work.New(args{}), work.New(args{}))
+	require.NoError(t, err)
+	time.Sleep(500 * time.Millisecond) // the wake-ups of the enqueue are answered
+	close(release)
+	begins("work")
+	begins("work")
+}
