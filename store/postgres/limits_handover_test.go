@@ -122,7 +122,7 @@ func TestARateThatComesUpWithAPlaceIsWaitedFor(t *testing.T) {
 	begins("hold")
 	_, err = client.Enqueue(ctx, work.New(args{}), work.New(args{}))
 	require.NoError(t, err)
-	time.Sleep(500 * time.Millisecond) // the wake-ups of the enqueue are answered
+	<-time.After(500 * time.Millisecond) // the wake-ups of the enqueue are answered
 	close(release)
 	begins("work")
 	begins("work")
