@@ -27,11 +27,13 @@ type Signal struct {
 // Due says where the runs of a wake-up are due, and which workers the wake-up goes to. The
 // zero value names no lane: the wake-up goes to all.
 type Due struct {
-	Lane  LaneID        // that the runs are in; zero: any
-	Names uint64        // hashes of the lane's queue and job, for stores that do not know its number; the store's own
-	Runs  int           // about how many there are; zero: not known, and no worker passes the wake-up on
-	In    time.Duration // until the first of them is due; zero: it is due now
-	After time.Duration // how long this worker leaves them to another one before it looks
+	Lane  LaneID // that the runs are in; zero: any
+	Names uint64 // hashes of the lane's queue and job, for stores that do not know its number; the store's own
+	Runs  int    // about how many there are; zero: not known, and no worker passes the wake-up on
+	// Limited: some have limits, so that the lane has a line of turns although it may have had none.
+	Limited bool
+	In      time.Duration // until the first of them is due; zero: it is due now
+	After   time.Duration // how long this worker leaves them to another one before it looks
 
 	// Every and For ask the worker to look again by itself, at this interval and for this
 	// long: more runs are expected, and will not be announced before. Zero: it need not.

@@ -51,10 +51,10 @@ func (p *Plan) basis(woken Woken, now time.Duration) Basis {
 }
 
 // call makes lanes candidates that a wake-up has named. It reports whether all are
-// known.
+// known, with a line of turns where runs have limits.
 func (p *Plan) call(lanes map[store.LaneID]store.Due) (known bool) {
 	known = true
-	for id := range lanes {
+	for id, due := range lanes {
 		l, turns := p.byID[id], p.byLine[id]
 		if l != nil {
 			l.due = true
@@ -62,7 +62,7 @@ func (p *Plan) call(lanes map[store.LaneID]store.Due) (known bool) {
 		if turns != nil { // a limit's line, or a lane that has limited runs too
 			turns.due = true
 		}
-		known = known && (l != nil || turns != nil)
+		known = known && (turns != nil || l != nil && !due.Limited)
 	}
 	return known
 }

@@ -32,6 +32,7 @@ func (u *WakeUps) Add(due store.Due) {
 	if u.lanes == nil {
 		u.lanes = map[store.LaneID]store.Due{}
 	}
+	due.Limited = due.Limited || u.lanes[due.Lane].Limited
 	u.lanes[due.Lane] = due
 }
 

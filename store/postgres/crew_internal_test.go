@@ -152,7 +152,7 @@ func TestDuePayloads(t *testing.T) {
 	var sent, read []store.Signal
 	var dues []store.Due
 	for i := range 500 {
-		due := store.Due{Lane: store.LaneID(i + 1), Names: namesOf("q", "a") + uint64(i), Runs: i, In: time.Duration(i%2) * time.Second, Draw: 5}
+		due := store.Due{Lane: store.LaneID(i + 1), Names: namesOf("q", "a") + uint64(i), Runs: i, Limited: i%3 > 0, In: time.Duration(i%2) * time.Second, Draw: 5}
 		dues, sent = append(dues, due), append(sent, store.Signal{Kind: store.RunsDue, Due: due})
 	}
 	passed := store.Due{Lane: 9, Names: 1, Runs: 1, Draw: 8, Passed: 2, Every: 6 * time.Millisecond, For: 50 * time.Millisecond}
@@ -173,7 +173,7 @@ func TestDuePayloads(t *testing.T) {
 
 func TestDueBox_AddsUpWhatIsDueAndKeepsWhatIsToBe(t *testing.T) {
 	var b dueBox
-	b.add(store.Due{Lane: 1, Runs: 2}, store.Due{Lane: 1, Runs: 3}, store.Due{Lane: 1, Runs: 1, In: time.Minute}, store.Due{Lane: 1, Runs: 1, In: time.Second},
+	b.add(store.Due{Lane: 1, Runs: 2, Limited: true}, store.Due{Lane: 1, Runs: 3}, store.Due{Lane: 1, Runs: 1, In: time.Minute}, store.Due{Lane: 1, Runs: 1, In: time.Second},
 		store.Due{Lane: 1, Draw: 4, Passed: 1})
 	all, overrun := b.take()
 	require.False(t, overrun)
@@ -184,6 +184,7 @@ func TestDueBox_AddsUpWhatIsDueAndKeepsWhatIsToBe(t *testing.T) {
 			require.Equal(t, uint32(4), due.Draw)
 		case due.In == 0:
 			require.Equal(t, 5, due.Runs)
+			require.True(t, due.Limited)
 		default:
 			require.Equal(t, time.Second, due.In)
 		}

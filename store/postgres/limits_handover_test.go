@@ -11,6 +11,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
+	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres"
 )
 
@@ -126,4 +127,40 @@ func TestARateThatComesUpWithAPlaceIsWaitedFor(t *testing.T) {
 	close(release)
 	begins("work")
 	begins("work")
+}
+
+// TestTheFirstLimitedRunOfALaneIsFoundByItsWakeUp enqueues a run under a limit, of a job of
+// which a worker knows only runs without one.
+func TestTheFirstLimitedRunOfALaneIsFoundByItsWakeUp(t *testing.T) {
+	t.Parallel()
+	type args struct{}
+	var work = durable.NewJob[args]("work")
+	migrated := openFresh(t, pgtest.Server(t))
+	ctx, stop := context.WithCancel(t.Context())
+	var workers sync.WaitGroup
+	defer workers.Wait()
+	defer stop()
+	begun := make(chan struct{}, 10)
+	w := durable.NewWorker(migrated.Store, durable.WorkerConfig{PollInterval: time.Minute, Process: new(durable.Process)})
+	durable.Register(w, work, func(context.Context, *durable.Run[args]) error {
+		begun <- struct{}{}
+		return nil
+	})
+	workers.Go(func() { _ = w.Run(ctx) })
+	require.NoError(t, migrated.ChangeLimit(ctx, store.LimitChange{Command: store.SetLimit, By: "ann",
+		Limit: store.Limit{Name: "doc", Kind: store.LimitSemaphore, Max: 1}}))
+	client := durable.NewClient(migrated)
+	begins := func(options ...durable.Option) {
+		t.Helper()
+		_, err := client.Enqueue(ctx, work.New(args{}, options...))
+		require.NoError(t, err)
+		select {
+		case <-begun:
+		case <-time.After(20 * time.Second):
+			t.Fatal("it waits for a poll")
+		}
+	}
+	begins()
+	begins()
+	begins(durable.LimitedByUse(store.LimitUse{Limit: "doc"}))
 }

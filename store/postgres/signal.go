@@ -109,7 +109,7 @@ func (b *dueBox) add(all ...store.Due) (sooner bool) {
 		case due.Draw != 0:
 			sooner, b.passed = true, append(b.passed, due)
 		case there:
-			due.Runs, due.In = due.Runs+before.Runs, min(due.In, before.In)
+			due.Runs, due.In, due.Limited = due.Runs+before.Runs, min(due.In, before.In), due.Limited || before.Limited
 			sooner = sooner || due.In < before.In || before.Runs <= watchMost && due.Runs > watchMost
 			b.lanes[key] = due
 		default:
@@ -160,6 +160,7 @@ func duesOf(runs []store.NewRun, set laneSet) []store.Due {
 		run := &runs[i]
 		if len(all) > 0 && sameLane(last, run) && run.At.Equal(last.At) && run.Delay() == last.Delay() {
 			all[len(all)-1].Runs++
+			all[len(all)-1].Limited = all[len(all)-1].Limited || len(run.Limits) > 0
 			continue
 		}
 		in := run.Delay()
@@ -174,7 +175,8 @@ func duesOf(runs []store.NewRun, set laneSet) []store.Due {
 			continue
 		}
 		last = run
-		if all = append(all, store.Due{Lane: set[laneOf(run)], Names: namesOf(run.Queue, run.Job), Runs: 1, In: max(in, 0)}); len(all) == mostDue {
+		if all = append(all, store.Due{Lane: set[laneOf(run)], Names: namesOf(run.Queue, run.Job), Runs: 1,
+			Limited: len(run.Limits) > 0, In: max(in, 0)}); len(all) == mostDue {
 			return append(all, store.Due{Lane: all[0].Lane}) // the box overruns
 		}
 	}
@@ -184,14 +186,14 @@ func duesOf(runs []store.NewRun, set laneSet) []store.Due {
 const (
 	dueLetter    = 'd'
 	duesPerCall  = 120 // a payload has to be shorter than 8000 bytes
-	fieldsOfDue  = 4
+	fieldsOfDue  = 4   // and one more where some of the runs have limits
 	fieldsOfHead = 4
 	numeralsBase = 36
 )
 
 // duePayloads writes wake-ups, those that are alike in as few notifications as will do:
 //
-//	SELF d<draw>,<passed>,<every>,<for>;<lane>,<names>,<runs>,<in>;…
+//	SELF d<draw>,<passed>,<every>,<for>;<lane>,<names>,<runs>,<in>[,1];…
 //
 // every, for and in are milliseconds.
 //
@@ -234,6 +236,9 @@ func duePayload(self string, all []store.Due) string {
 		number(',', due.Names)
 		number(',', uint64(max(due.Runs, 0)))
 		number(',', uint64(max(due.In.Milliseconds(), 0)))
+		if due.Limited {
+			number(',', 1)
+		}
 	}
 	if (len(text)-len(self)-1)%markLength == 0 {
 		text = append(text, ';') // else it could be taken for marks
@@ -253,13 +258,13 @@ func readDue(text string) (signals []store.Signal) {
 	}
 	for _, part := range parts[1:] {
 		fields, ok := numerals(part)
-		if !ok || len(fields) != fieldsOfDue {
+		if !ok || len(fields) != fieldsOfDue && len(fields) != fieldsOfDue+1 {
 			return nil
 		}
 		signals = append(signals, store.Signal{Kind: store.RunsDue, Due: store.Due{
 			Lane: store.LaneID(fields[0]), Names: fields[1], Runs: int(small(int(min(fields[2], 1<<31)))), //nolint:gosec // bounded
 			In: fromMillis(fields[3]), Draw: uint32(head[0]), Passed: int(min(head[1], 1<<20)), //nolint:gosec // likewise
-			Every: fromMillis(head[2]), For: fromMillis(head[3]),
+			Every: fromMillis(head[2]), For: fromMillis(head[3]), Limited: len(fields) > fieldsOfDue,
 		}})
 	}
 	return signals
