@@ -18,9 +18,9 @@ var left = byURL[string]{} //nolint:gochecknoglobals // for all tests of a proce
 // another test has left costs a tenth of migrating a fresh one.
 func openEmpty(t *testing.T, url string) opened {
 	t.Helper()
-	schema := left.take(url)
+	schema, open := left.take(url), openMigrated
 	if schema == "" {
-		schema = newSchema()
+		schema, open = newSchema(), openURL
 	}
 	t.Cleanup(func() {
 		if t.Failed() || empty(url, schema) != nil {
@@ -29,7 +29,7 @@ func openEmpty(t *testing.T, url string) opened {
 		}
 		left.put(url, schema)
 	})
-	return openURL(t, url, schema)
+	return open(t, url, schema)
 }
 
 // dropLeft drops the schemas that are left, where the server outlives the tests. Those of

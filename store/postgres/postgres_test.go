@@ -64,11 +64,18 @@ func dropSchema(t *testing.T, url, schema string) {
 
 func openURL(t *testing.T, url, schema string) opened {
 	t.Helper()
+	db := openMigrated(t, url, schema)
+	_, err := db.Migrate(t.Context())
+	require.NoError(t, err)
+	return db
+}
+
+// openMigrated opens a store in a schema that is there.
+func openMigrated(t *testing.T, url, schema string) opened {
+	t.Helper()
 	store, err := postgres.Open(t.Context(), url, postgres.Config{Schema: schema, MaxConns: 4})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
-	_, err = store.Migrate(t.Context())
-	require.NoError(t, err)
 	return opened{store, url, schema}
 }
 
