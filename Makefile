@@ -9,7 +9,7 @@ GO    ?= go
 TOOL  := CGO_ENABLED=0 $(GO) tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: alerts browser browser-quick large gallery screenshots help test quick modes verify format vet lint tidy generated generate vuln build dist size release-check workflows tag demo need clean bench bench-quick
+.PHONY: alerts timed computed browser browser-quick large gallery screenshots help test quick modes verify format vet lint tidy generated generate vuln build dist size release-check workflows tag demo need clean bench bench-quick
 
 help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,15 +26,23 @@ DEAR := ^(TestHostileTextsAreTexts|TestEveryPageIsReachedByRelativeLinks|TestOne
 # These compute and start nothing concurrently: the detector has nothing to find in them.
 PLAIN := internal/(admit|archtest|cron|release)
 
-# They begin first, so that the last minutes are not theirs alone.
-LONG := ./store/postgres ./store/sqlite ./internal/chaos ./durablecmd ./durable
+# They begin first, so that the last minutes are not theirs alone; two at a time, of which
+# one computes while the other one waits for time to pass.
+LONG := ./store/postgres ./durablecmd ./store/sqlite ./internal/chaos ./durable ./operate/dashboard ./operate/api ./store/backend
 
-test: need ## every test (race detector, shuffled, real PostgreSQL), then verify; installs what is missing when root
-	@scripts/test.sh $(RACE) -shuffle=on -count=1 -timeout=30m -skip='$(DEAR)' $(LONG) $$($(GO) list ./... | grep -vE '/$(PLAIN)$$')
-	@scripts/test.sh -shuffle=on -count=1 -timeout=15m $$($(GO) list ./... | grep -E '/$(PLAIN)$$')
-	@scripts/test.sh -shuffle=on -count=1 -timeout=20m -parallel=3 -run='$(DEAR)' ./store/postgres ./store/sqlite ./operate/dashboard
+test: need ## every test (race detector, shuffled, real PostgreSQL), and verify; installs what is missing when root
+	@$(MAKE) --no-print-directory -j2 timed computed
+
+# Tests that wait for something, two packages at a time: on two CPUs they leave some idle.
+timed:
+	@scripts/test.sh $(RACE) -ldflags=-w -shuffle=on -count=1 -timeout=30m -parallel=4 -skip='$(DEAR)' $(LONG) $$($(GO) list ./... | grep -vE '/$(PLAIN)$$')
+	@scripts/test.sh -ldflags=-w -shuffle=on -count=1 -timeout=20m -parallel=4 -run='$(DEAR)' ./store/postgres ./store/sqlite ./operate/dashboard
 	@$(MAKE) --no-print-directory browser-quick
-	@$(MAKE) --no-print-directory verify
+
+# What only computes takes what the others leave, and keeps none of them waiting.
+computed:
+	@nice -n 19 $(MAKE) --no-print-directory verify
+	@nice -n 19 scripts/test.sh -shuffle=on -count=1 -timeout=30m $$($(GO) list ./... | grep -E '/$(PLAIN)$$')
 
 quick: need ## every test once, without the race detector and without verify
 	@scripts/test.sh -shuffle=on -timeout=15m ./...
