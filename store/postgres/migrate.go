@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,6 +22,7 @@ type Migration struct {
 	Name          string
 	MinCompatible int // the oldest program version that can serve the schema after it
 	sql           string
+	changes       string // the tables that it changes, in the order of its text
 }
 
 var (
@@ -28,9 +30,9 @@ var (
 	compatibility = regexp.MustCompile(`min_compatible: (\d+)`)
 )
 
-// migrations reads the embedded files, in order. It panics where a file is
+// migrations are those of the embedded files, in order. It panics where a file is
 // not what the tests have seen.
-func migrations() []Migration {
+var migrations = sync.OnceValue(func() []Migration { //nolint:gochecknoglobals // read once from the program itself
 	entries, err := fs.ReadDir(db.Migrations, "migrations")
 	if err != nil {
 		panic(err)
@@ -43,12 +45,12 @@ func migrations() []Migration {
 		if err != nil || name == nil || oldest == nil {
 			panic("postgres: migration " + entry.Name() + " is malformed")
 		}
-		all[i] = Migration{Name: name[2], sql: string(text)}
+		all[i] = Migration{Name: name[2], sql: string(text), changes: strings.Join(changed(string(text)), " ")}
 		all[i].Version, _ = strconv.Atoi(name[1])
 		all[i].MinCompatible, _ = strconv.Atoi(string(oldest[1]))
 	}
 	return all
-}
+})
 
 // text is the migration for a schema, without the note that it was applied.
 func (m Migration) text(names *namespace) string {

@@ -28,10 +28,10 @@ const (
 
 var changesTable = regexp.MustCompile(`(?i)(?:alter table|drop table|index \w+ on) durable\.(\w+)`)
 
-// changed names the tables that the step changes, in the order of its text.
-func (m Migration) changed() []string {
+// changed names the tables that a step of this text changes, in its order.
+func changed(text string) []string {
 	names := []string{}
-	for _, found := range changesTable.FindAllStringSubmatch(m.sql, -1) {
+	for _, found := range changesTable.FindAllStringSubmatch(text, -1) {
 		if !slices.Contains(names, found[1]) {
 			names = append(names, found[1])
 		}
@@ -43,7 +43,7 @@ func (m Migration) changed() []string {
 // statement, so that one limit bounds the sum of the waits.
 func (s *Store) lockTables(ctx context.Context, tx pgx.Tx, m Migration) error {
 	q := s.queries(tx)
-	tables, err := q.ExistingTables(ctx, queries.ExistingTablesParams{SchemaName: s.config.Schema, Names: m.changed()})
+	tables, err := q.ExistingTables(ctx, queries.ExistingTablesParams{SchemaName: s.config.Schema, Names: strings.Fields(m.changes)})
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func inUse(err error) bool {
 
 // sayWhomFor logs who keeps a step from its tables.
 func (s *Store) sayWhomFor(ctx context.Context, m Migration, pause time.Duration) {
-	users, err := s.queries(s.general).TableUsers(ctx, queries.TableUsersParams{SchemaName: s.config.Schema, Names: m.changed()})
+	users, err := s.queries(s.general).TableUsers(ctx, queries.TableUsersParams{SchemaName: s.config.Schema, Names: strings.Fields(m.changes)})
 	if err != nil {
 		s.config.Logger.Warn("the migration waits for tables that are in use", "event", "schema.migration_waits", "version", m.Version, "again_in", pause.String(), "error", err)
 		return
@@ -86,5 +86,5 @@ func (s *Store) sayWhomFor(ctx context.Context, m Migration, pause time.Duration
 			time.Duration(u.OpenSeconds)*time.Second, strings.Join(strings.Fields(u.Query), " ")))
 	}
 	s.config.Logger.Warn("the migration waits for tables that are in use: end what holds them, if it does not end by itself (pg_terminate_backend)", "event", "schema.migration_blocked",
-		"schema", s.config.Schema, "version", m.Version, "name", m.Name, "tables", m.changed(), "used_by", texts, "again_in", pause.String())
+		"schema", s.config.Schema, "version", m.Version, "name", m.Name, "tables", strings.Fields(m.changes), "used_by", texts, "again_in", pause.String())
 }
