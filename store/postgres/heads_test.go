@@ -2,10 +2,12 @@ package postgres_test
 
 import (
 	"encoding/json"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/store"
@@ -61,15 +63,55 @@ func blocksOf(t *testing.T, db opened, statement string, args ...any) int {
 	conn := connect(t, db.url)
 	_, err := conn.Exec(t.Context(), "set enable_seqscan = off; set enable_bitmapscan = off")
 	require.NoError(t, err)
+	return explained(t, conn, strings.ReplaceAll(statement, "durable.", db.schema+"."), args...)
+}
+
+// explained executes a statement and returns how many blocks the server has read for it,
+// or for the dearest of its parts: those that nothing refers to do not count for the whole.
+func explained(t *testing.T, conn *pgx.Conn, statement string, args ...any) int {
+	t.Helper()
 	var plan string
-	require.NoError(t, conn.QueryRow(t.Context(), "explain (analyze, buffers, format json) "+strings.ReplaceAll(statement, "durable.", db.schema+"."),
-		args...).Scan(&plan))
-	var read []struct {
-		Plan struct {
-			Hit  int `json:"Shared Hit Blocks"`
-			Read int `json:"Shared Read Blocks"`
-		}
+	require.NoError(t, conn.QueryRow(t.Context(), "explain (analyze, buffers, format json) "+statement, args...).Scan(&plan))
+	type node struct {
+		Hit   int    `json:"Shared Hit Blocks"`
+		Read  int    `json:"Shared Read Blocks"`
+		Plans []node `json:"Plans"`
 	}
+	var read []struct{ Plan node }
 	require.NoError(t, json.Unmarshal([]byte(plan), &read))
-	return read[0].Plan.Hit + read[0].Plan.Read
+	var most func(node) int
+	most = func(n node) int {
+		blocks := n.Hit + n.Read
+		for _, part := range n.Plans {
+			blocks = max(blocks, most(part))
+		}
+		return blocks
+	}
+	return most(read[0].Plan)
+}
+
+// TestTurnsOfManyKeysAreTakenByTheirGates has the keys of a limit wait in one line of
+// turns: what one claim reads does not grow with the others, also where nothing was ever
+// analyzed.
+func TestTurnsOfManyKeysAreTakenByTheirGates(t *testing.T) {
+	t.Parallel()
+	db := openStore(t, "")
+	require.NoError(t, db.ChangeLimit(t.Context(), store.LimitChange{Command: store.SetLimit, By: "ann",
+		Limit: store.Limit{Name: "key", Kind: store.LimitSemaphore, Max: 1}}))
+	keys := 0
+	blocks := func(more int) int {
+		runs := newRuns(more)
+		for i := range runs {
+			runs[i].Limits = []store.LimitUse{{Limit: "key", Key: strconv.Itoa(keys)}}
+			keys++
+		}
+		_, err := db.Enqueue(t.Context(), runs...)
+		require.NoError(t, err)
+		conn := connect(t, db.url)
+		db.exec(t, conn, "set enable_seqscan = off; set enable_bitmapscan = off; set plan_cache_mode = force_generic_plan")
+		db.exec(t, conn, "prepare take as "+strings.ReplaceAll(queries.TakeTurns, "durable.", db.schema+"."))
+		return explained(t, conn, "execute take ('{1}', '{50}', 50, 1000, 50)")
+	}
+	few := blocks(200)
+	require.Less(t, blocks(20_000), 2*few)
 }

@@ -471,7 +471,7 @@ WHERE NOT EXISTS (
     SELECT
     FROM durable.turns
     WHERE turns.gate = given.gate
-      AND turns.line = given.line
+      AND turns.line + 0 = given.line
       AND turns.due_at <= given.due_at
 )
 `
@@ -483,7 +483,7 @@ type InsertTurnsParams struct {
 }
 
 // Turns for what room is left, each only where its gate has none on that line that is due
-// no later. Index: turns_gate. Locks: only what it inserts.
+// no later. Index: turns_gate (line + 0: see TakeTurns). Locks: only what it inserts.
 func (q *Queries) InsertTurns(ctx context.Context, arg InsertTurnsParams) error {
 	_, err := q.db.Exec(ctx, InsertTurns, arg.Lines, arg.Dues, arg.Gates)
 	return err
@@ -1493,7 +1493,7 @@ WITH taken AS MATERIALIZED (
             SELECT turns.ctid
             FROM durable.turns
             WHERE turns.gate = answered.gate
-              AND turns.line = answered.line
+              AND turns.line + 0 = answered.line
               AND turns.due_at <= now()
             LIMIT $5
             FOR UPDATE SKIP LOCKED
@@ -1549,7 +1549,8 @@ type TakeTurnsRow struct {
 // The turns of a gate that another admission has go back, a moment later: that admission
 // may have counted before what they announce was committed. One turn answers for all that
 // are due of its line and gate, so some of the others go with it: each enqueue leaves one.
-// Index: turns_order for each line, gates_pkey, turns_gate. Locks: the turns and the gates,
+// Index: turns_order for each line, gates_pkey, turns_gate (line + 0 keeps the planner from
+// turns_order, where it would read all turns of the line for each gate). Locks: the turns and the gates,
 // with SKIP LOCKED. An insert waits, in the order of the gates, for an admission that makes
 // the same gate, which waits for nothing.
 // Idempotent: a rollback leaves the turns where they were.
