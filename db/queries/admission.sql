@@ -14,8 +14,8 @@
 -- may have counted before what they announce was committed. One turn answers for all that
 -- are due of its line and gate, so some of the others go with it: each enqueue leaves one.
 -- Index: turns_order for each line, gates_pkey, turns_gate (line + 0 keeps the planner from
--- turns_order, where it would read all turns of the line for each gate). Locks: the turns and the gates,
--- with SKIP LOCKED. An insert waits, in the order of the gates, for an admission that makes
+-- turns_order, where it would read all turns of the line for each gate). Locks: the turns
+-- and the gates, with SKIP LOCKED. An insert waits, in the order of the gates, for an admission that makes
 -- the same gate, which waits for nothing.
 -- Idempotent: a rollback leaves the turns where they were.
 WITH taken AS MATERIALIZED (
