@@ -15,8 +15,8 @@
 -- are due of its line and gate, so some of the others go with it: each enqueue leaves one.
 -- Index: turns_order for each line, gates_pkey, turns_gate (line + 0 keeps the planner from
 -- turns_order, where it would read all turns of the line for each gate). Locks: the turns
--- and the gates, with SKIP LOCKED. An insert waits, in the order of the gates, for an admission that makes
--- the same gate, which waits for nothing.
+-- and the gates, with SKIP LOCKED. An insert waits, in the order of the gates, for an
+-- admission that makes the same gate, which waits for nothing.
 -- Idempotent: a rollback leaves the turns where they were.
 WITH taken AS MATERIALIZED (
     DELETE FROM durable.turns
