@@ -84,7 +84,9 @@ func (u *WakeUps) Take(now time.Duration) (t Woken) {
 		if t.Lanes == nil {
 			t.Lanes = map[store.LaneID]store.Due{}
 		}
-		t.Lanes[lane] = w.Due
+		due := w.Due
+		due.Limited = due.Limited || t.Lanes[lane].Limited
+		t.Lanes[lane] = due
 		if now >= w.until { // this is the last look
 			delete(u.watches, lane)
 		} else if t.Again == 0 || w.Every < t.Again {

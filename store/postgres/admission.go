@@ -82,9 +82,8 @@ type admission struct {
 	lapsed []int64                          // gates with permits of named owners whose time is over
 	names  map[admit.GateID]string          // keys of gates that are not known yet
 
-	wentBack bool          // turns of gates that other admissions have went back
-	used     markArgs      // by which lines were read
-	took     time.Duration // to take the turns and to read
+	used markArgs      // by which lines were read
+	took time.Duration // to take the turns and to read
 }
 
 func (a *admission) run(ctx context.Context) error {
@@ -134,7 +133,7 @@ func (a *admission) take(ctx context.Context) (gates []int64, err error) {
 	}
 	var turns []time.Time
 	b.add(queries.TakeTurns, lines, takes, small(a.request.Limit), micro(admit.BusyAgain), int32(spareTurns)).QueryRow(func(row pgx.Row) error {
-		return row.Scan(&gates, &turns, &a.wentBack)
+		return row.Scan(&gates, &turns)
 	})
 	var found []admit.Gate
 	a.used = a.marks.of(a.request.Lanes)

@@ -58,43 +58,10 @@ func (a *admission) write(ctx context.Context, d *admit.Decision) error {
 	a.tally.Decided(d)
 	a.order(d)
 	a.mark(d)
-	a.expect(d)
 	if len(d.Cancel) > 0 {
 		a.hint()
 	}
 	return nil
-}
-
-// expect wakes the workers here when turns are due that the admission has left, also on
-// lines of other limits, to which runs have moved. Only where it was a guess: its worker
-// may rest without reading the heads.
-func (a *admission) expect(d *admit.Decision) {
-	if !a.request.Guess {
-		return
-	}
-	next := map[store.LineID]time.Duration{}
-	note := func(line store.LineID, in time.Duration) {
-		if known, ok := next[line]; !ok || in < known {
-			next[line] = in
-		}
-	}
-	asked := map[store.LineID]bool{}
-	for _, one := range a.request.Admissions {
-		asked[one.Line] = true
-		if a.wentBack {
-			note(one.Line, admit.BusyAgain)
-		}
-	}
-	for _, turn := range slices.Concat(d.Turns, d.Due) {
-		if asked[turn.Line] || turn.Line >= admit.LimitLine(0) || slices.Contains(a.request.Lanes, turn.Line) {
-			note(turn.Line, max(turn.DueAt.Sub(a.input.Now), 0))
-		}
-	}
-	dues := make([]store.Due, 0, len(next))
-	for line, in := range next {
-		dues = append(dues, store.Due{Lane: line, In: in})
-	}
-	a.giveDue(dues)
 }
 
 // order sorts the runs as they were admitted.

@@ -75,9 +75,9 @@ func TestAPlaceIsHandedOverByWakeUps(t *testing.T) {
 }
 
 // TestARateThatComesUpWithAPlaceIsWaitedFor frees two places for runs that also need a
-// start of a bucket, which has one. Who admits by the wake-up of freed places does not
-// read the heads, and yet knows when the next start is free: the first run holds its
-// place for long, and with polls each minute nothing else finds it.
+// start of a bucket, which has one. Who admits by the wake-up of freed places has to find
+// out when the next start is free: the first run holds its place for long, and with polls
+// each minute nothing else finds it.
 func TestARateThatComesUpWithAPlaceIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	type args struct{}
