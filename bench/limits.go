@@ -82,7 +82,7 @@ func limitRows(n int, quick bool) []row {
 		one("tenant", fmt.Sprintf("drain %d runs of 10,000 keys, one of which has 90 %%, 100 places each", n), share(), limited{n: n, limit: places(100), use: tenant}),
 		one("waiters", fmt.Sprintf("drain %d unlimited runs beside %d that wait for a limit with no place", n, waiters), share(),
 			limited{n: n, limit: places(0), beside: waiters, besideUse: full}),
-		// Each key starts a run at once, so a short drain would measure little but that.
+		// Each key starts a run immediately, so a short drain would measure little but that.
 		one("seconds", fmt.Sprintf("drain %d unlimited runs beside 1,000 keys at one start a second each", 5*n), share(),
 			limited{n: 5 * n, limit: store.Limit{Name: "key", Kind: store.LimitFixedWindow, Max: 1, Period: time.Second}, beside: 10_000, besideUse: second}),
 		one("river-1145", "drain 120 runs of 4.4 s by 4 workers of 10, a limit of 40 (river#1145)", share(),
