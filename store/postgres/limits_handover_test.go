@@ -164,3 +164,57 @@ func TestTheFirstLimitedRunOfALaneIsFoundByItsWakeUp(t *testing.T) {
 	begins()
 	begins(durable.LimitedByUse(store.LimitUse{Limit: "doc"}))
 }
+
+// TestWhatIsFreedReachesALowerPriority frees two places, for one run of a high priority
+// and one of a low one. The wake-up names the limit's line, which has the highest priority
+// of its lanes: what is left for the others must not wait for a poll.
+func TestWhatIsFreedReachesALowerPriority(t *testing.T) {
+	t.Parallel()
+	type args struct{}
+	var places = durable.NewLimit("places", durable.Semaphore(2))
+	var hold = durable.NewJob[args]("hold", durable.Limited(places, durable.Weight(2)))
+	var high = durable.NewJob[args]("high", durable.Limited(places), durable.Priority(4))
+	var low = durable.NewJob[args]("low", durable.Limited(places))
+	migrated := openFresh(t, pgtest.Server(t))
+	ctx, stop := context.WithCancel(t.Context())
+	var workers sync.WaitGroup
+	defer workers.Wait()
+	defer stop()
+	release, done, begun := make(chan struct{}), make(chan struct{}), make(chan string, 10)
+	defer close(done)
+	w := durable.NewWorker(migrated.Store, durable.WorkerConfig{PollInterval: time.Minute, Process: new(durable.Process)})
+	register := func(name string, job durable.Job[args], until chan struct{}) {
+		durable.Register(w, job, func(context.Context, *durable.Run[args]) error {
+			begun <- name
+			<-until
+			return nil
+		})
+	}
+	register("hold", hold, release)
+	register("high", high, done)
+	register("low", low, done)
+	workers.Go(func() { _ = w.Run(ctx) })
+	begins := func(what string) {
+		t.Helper()
+		select {
+		case got := <-begun:
+			require.Equal(t, what, got)
+		case <-time.After(30 * time.Second):
+			t.Fatalf("%s waits for a poll", what)
+		}
+	}
+	require.Eventually(t, func() bool {
+		_, err := migrated.Gate(ctx, "places", "")
+		return err == nil
+	}, time.Minute, 10*time.Millisecond)
+	client := durable.NewClient(migrated)
+	_, err := client.Enqueue(ctx, hold.New(args{}))
+	require.NoError(t, err)
+	begins("hold")
+	_, err = client.Enqueue(ctx, high.New(args{}), low.New(args{}))
+	require.NoError(t, err)
+	<-time.After(500 * time.Millisecond) // the wake-ups of the enqueue are answered
+	close(release)
+	begins("high")
+	begins("low")
+}
