@@ -33,7 +33,7 @@ func (x *execution) perform() {
 		defer afterStanding(timeout, x.w.config.CancelGrace, x.giveUp).stop()
 	}
 	failure := failure{err: errExited}
-	call, observed := ctx, func(store.Outcome) {}
+	call, observed := ctx, (func(store.Outcome))(nil)
 	began := time.Now() // not Elapsed, which is a call of the system for each
 	x.counts.Begun(began.Sub(x.run.DueAt))
 	defer func() { // also runs on Goexit
@@ -49,9 +49,11 @@ func (x *execution) perform() {
 		o = x.outcome(ctx, failure)
 		o.Took, decided = took, true
 		x.counts.Ended(took)
-		if failure.err == nil && o.Kind != store.Success { // CompleteIn, and the store has yet to answer
+		switch {
+		case observed == nil:
+		case failure.err == nil && o.Kind != store.Success: // CompleteIn, and the store has yet to answer
 			observed(store.Outcome{Kind: store.Success})
-		} else {
+		default:
 			observed(o)
 		}
 	}()

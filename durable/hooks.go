@@ -44,13 +44,16 @@ func observeEnqueue(ctx context.Context, hook enqueueHook, runs []NewRun) (conte
 		return ctx, runs, func(error) {}
 	}
 	shown := append([]NewRun(nil), runs...)
-	within, ended := ctx, func(observe.EnqueueEnd) {}
+	within, ended := ctx, (func(observe.EnqueueEnd))(nil)
 	quietly(func() { within, ended = begun(ctx, observe.EnqueueStart{Runs: shown}, hook) })
 	sent := append([]NewRun(nil), runs...)
 	for i := range sent {
 		if store.CheckTrace(shown[i].Trace) == nil {
 			sent[i].Trace = shown[i].Trace
 		}
+	}
+	if ended == nil {
+		return within, sent, func(error) {}
 	}
 	return within, sent, func(err error) { quietly(func() { ended(observe.EnqueueEnd{Err: err}) }) }
 }
@@ -62,14 +65,11 @@ func quietly(call func()) (value any) {
 	return nil
 }
 
-// begun calls a hook that begins something, and puts in what it leaves out.
-func begun[S, E any](ctx context.Context, start S, hook func(context.Context, S) (context.Context, func(E))) (context.Context, func(E)) {
-	within, end := hook(ctx, start)
-	if within == nil {
+// begun calls a hook that begins something, within the caller's context if it returns
+// none. end is nil if the hook does not ask for the end.
+func begun[S, E any](ctx context.Context, start S, hook func(context.Context, S) (context.Context, func(E))) (within context.Context, end func(E)) {
+	if within, end = hook(ctx, start); within == nil {
 		within = ctx
-	}
-	if end == nil {
-		end = func(E) {}
 	}
 	return within, end
 }

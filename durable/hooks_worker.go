@@ -39,12 +39,15 @@ func (w *Worker) calm(call func()) {
 	}
 }
 
-// observeExecute calls the hook, which there is, for an attempt that begins. ended
-// must be called with what was decided.
+// observeExecute calls the hook, which there is, for an attempt that begins. ended, which
+// is nil where the hook does not ask for it, must be called with what was decided.
 func (x *execution) observeExecute(ctx context.Context) (within context.Context, ended func(store.Outcome)) {
-	end := func(observe.ExecuteEnd) {}
+	var end func(observe.ExecuteEnd)
 	within = ctx
 	x.w.calm(func() { within, end = begun(ctx, observe.ExecuteStart{Run: x.runInfo()}, x.w.config.Hooks.Execute) })
+	if end == nil { // as for most traces, which are not taken
+		return within, nil
+	}
 	return within, func(o store.Outcome) {
 		o.Result = nil
 		x.w.calm(func() { end(observe.ExecuteEnd{Outcome: o}) })

@@ -9,6 +9,7 @@ import (
 
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 )
 
 // ratio decides which of the traces that begin here are taken, as the SDK's
@@ -83,12 +84,27 @@ func (s *sampling) Start(ctx context.Context, name string, options ...trace.Span
 func (s *sampling) begin(ctx context.Context, name string, options []trace.SpanStartOption) (context.Context, trace.Span) {
 	id := traceID()
 	if !s.roots.takes(id) {
-		return without(ctx, trace.NewSpanContext(trace.SpanContextConfig{TraceID: id, SpanID: spanID()}))
+		span := &untaken{Span: noop.Span{}, trace: id, id: spanID()}
+		return trace.ContextWithSpan(ctx, span), span
 	}
 	return s.Tracer.Start(context.WithValue(ctx, taken{}, id), name, options...)
 }
 
-// without is a context of a trace that is not taken.
+// untaken is the first span of a trace that is not taken: its ids, which what is begun
+// below it must know, and nothing more, as there is one for most runs.
+type untaken struct {
+	trace.Span // that does nothing
+
+	trace trace.TraceID
+	id    trace.SpanID
+}
+
+// SpanContext returns the ids.
+func (u *untaken) SpanContext() trace.SpanContext {
+	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: u.trace, SpanID: u.id})
+}
+
+// without is a context below a trace that is not taken.
 func without(ctx context.Context, of trace.SpanContext) (context.Context, trace.Span) {
 	ctx = trace.ContextWithSpanContext(ctx, of)
 	return ctx, trace.SpanFromContext(ctx)

@@ -76,6 +76,9 @@ var outcomes = map[store.OutcomeKind]Kind{ //nolint:gochecknoglobals // a consta
 }
 
 func (s *Stream) settled(v observe.RunVerdict) {
+	if v.Verdict != store.Rejected && s.ends>>uint(v.Outcome)&1 == 0 { // most runs, unless successes are wanted
+		return
+	}
 	what, known := outcomes[v.Outcome]
 	if v.Verdict == store.Rejected {
 		what = RunRefused

@@ -68,6 +68,7 @@ type Stream struct {
 	sink   Sink
 	config Config
 	kinds  map[Kind]bool
+	ends   uint64 // a bit for each kind of outcome whose event is wanted
 	signal chan struct{}
 
 	mu      sync.Mutex
@@ -105,6 +106,11 @@ func New(sink Sink, config Config) *Stream {
 	s := &Stream{sink: sink, config: config, kinds: map[Kind]bool{}, signal: make(chan struct{}, 1)}
 	for _, one := range config.Kinds {
 		s.kinds[one] = true
+	}
+	for outcome, what := range outcomes {
+		if s.wants(what) {
+			s.ends |= 1 << uint(outcome)
+		}
 	}
 	return s
 }
