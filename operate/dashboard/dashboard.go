@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"errors"
-	"html/template"
 	"log/slog"
 	"net/http"
 
@@ -34,7 +33,7 @@ type Config struct {
 type dashboard struct {
 	operator *operate.Operator
 	config   Config
-	pages    map[string]*template.Template
+	pages    pages
 	files    files
 	headers  *headers
 	logger   *slog.Logger
@@ -50,14 +49,10 @@ func New(operator *operate.Operator, config Config) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	pages, err := parsePages()
-	if err != nil {
-		return nil, err
-	}
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
-	d := &dashboard{operator: operator, config: config, pages: pages, files: files, headers: newHeaders(), logger: config.Logger}
+	d := &dashboard{operator: operator, config: config, files: files, headers: newHeaders(), logger: config.Logger}
 	handler, err := access.Handler(d.routes(), access.Config{
 		Auth: config.Auth, Hosts: config.Hosts, Media: "application/x-www-form-urlencoded", Login: true, Open: []string{"/assets/"},
 		Refuse: d.refuse, Logger: config.Logger,

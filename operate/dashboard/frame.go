@@ -1,20 +1,13 @@
 package dashboard
 
 import (
-	"embed"
-	"fmt"
 	"html/template"
-	"io/fs"
 	"net/http"
-	"path"
 	"strings"
 	"time"
 
 	"github.com/durable-worker/durable-worker/store"
 )
-
-//go:embed templates
-var templates embed.FS
 
 // frame is what every page shows around its own content.
 type frame struct {
@@ -102,34 +95,6 @@ func nav(head *figures) []navGroup {
 			{Section: "health", Path: "health", Name: "Health", Key: "h"},
 		}},
 	}
-}
-
-// parsePages reads the templates: each page has the layout and the parts around it.
-func parsePages() (map[string]*template.Template, error) {
-	shared, err := template.New("").Funcs(functions()).ParseFS(templates, "templates/layout.html", "templates/parts.html")
-	if err != nil {
-		return nil, fmt.Errorf("dashboard: %w", err)
-	}
-	names, err := fs.Glob(templates, "templates/*.html")
-	if err != nil {
-		return nil, fmt.Errorf("dashboard: %w", err)
-	}
-	pages := map[string]*template.Template{}
-	for _, name := range names {
-		page := strings.TrimSuffix(path.Base(name), ".html")
-		if page == "layout" || page == "parts" {
-			continue
-		}
-		own, err := shared.Clone()
-		if err == nil {
-			own, err = own.ParseFS(templates, name)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("dashboard: %w", err)
-		}
-		pages[page] = own
-	}
-	return pages, nil
 }
 
 // functions are those of the templates.

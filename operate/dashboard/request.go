@@ -112,7 +112,11 @@ func (d *dashboard) answer(w http.ResponseWriter, r *request, made view) {
 		return
 	}
 	var text bytes.Buffer
-	if err := d.pages[made.page].ExecuteTemplate(&text, "layout", d.frame(r, made)); err != nil {
+	template, err := d.pages.of(made.page)
+	if err == nil {
+		err = template.ExecuteTemplate(&text, "layout", d.frame(r, made))
+	}
+	if err != nil {
 		d.logger.Error("page failed", "event", "page.failed", "page", made.page, "error", err)
 		http.Error(w, "this page cannot be shown; the log says why", http.StatusInternalServerError)
 		return
