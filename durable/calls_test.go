@@ -255,6 +255,33 @@ func TestCall_AWatchAsksAgainForAWhile(t *testing.T) {
 	})
 }
 
+// Whoever has enqueued says nothing more for as long as the worker watches.
+func TestCall_AWatchGoesOnAfterLimitedRuns(t *testing.T) {
+	playCalls(t, durable.WorkerConfig{}, ready, func(t *testing.T, c *calling) {
+		require.NoError(t, c.store.ChangeLimit(t.Context(), store.LimitChange{Command: store.SetLimit, By: "ann",
+			Limit: store.Limit{Name: "many", Kind: store.LimitSemaphore, Max: 10}}))
+		limited := func() durable.RunID {
+			run := c.jobs[0].New(letter{})
+			run.Limits = []store.LimitUse{{Limit: "many"}}
+			return c.enqueue(run)
+		}
+		one := limited()
+		c.call(store.Due{Runs: 1, Limited: true, Every: 6 * time.Millisecond, For: 100 * time.Millisecond})
+		c.pass(time.Millisecond)
+		require.Equal(t, durable.Succeeded, c.record(one).State)
+		for range 3 {
+			c.pass(20 * time.Millisecond)
+			one = limited() // no worker gets a wake-up for it
+			c.pass(7 * time.Millisecond)
+			require.Equal(t, durable.Succeeded, c.record(one).State)
+		}
+		c.pass(100 * time.Millisecond)
+		c.store.forget()
+		c.pass(5 * time.Second)
+		require.Zero(t, c.store.read()+len(c.store.asked()), "it has ended")
+	})
+}
+
 func TestCall_OfARunThatIsToBecomeDue(t *testing.T) {
 	playCalls(t, durable.WorkerConfig{}, ready, func(t *testing.T, c *calling) {
 		one := c.enqueue(c.jobs[0].New(letter{}, durable.After(2*time.Second)))

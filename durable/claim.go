@@ -61,10 +61,14 @@ type answer = poller.Answer[*execution]
 // that was sent is waited for all the same, so that no run is leased to a worker
 // that does not know it.
 func (c *claimer) ask(ctx context.Context, n int) (got answer, err error) {
+	var woken claimplan.Woken
 	defer func() {
-		if err != nil {
+		switch {
+		case err != nil:
 			c.interrupted()
 			c.hurry()
+		case woken.Again > 0 && !got.Left: // notifications are held back while this worker looks by itself
+			c.w.poller.Call(woken.Again)
 		}
 	}()
 	if instead, is, err := c.prevented(ctx); is || err != nil {
@@ -72,7 +76,7 @@ func (c *claimer) ask(ctx context.Context, n int) (got answer, err error) {
 	}
 	now := c.w.config.Elapsed()
 	n = c.plan.Size(n)
-	woken := c.wakeUps.Take(now)
+	woken = c.wakeUps.Take(now)
 	by, read := c.plan.Consider(woken, now)
 	if read {
 		if err := c.readHeads(ctx, now); err != nil {
@@ -251,9 +255,6 @@ func (c *claimer) relax(got answer, n int, woken claimplan.Woken) answer {
 	}
 	if !c.plan.Relax() {
 		return got
-	}
-	if woken.Again > 0 {
-		c.w.poller.Call(woken.Again)
 	}
 	now := c.w.config.Elapsed()
 	got.Left, got.Next = false, c.plan.SleepUnread(now, c.wakeUps.Next(now))
