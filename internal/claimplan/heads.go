@@ -29,8 +29,10 @@ func (p *Plan) Read(now time.Duration) Reading {
 	return reading
 }
 
-// ReadFailed records that a reading of the heads had no answer.
+// ReadFailed records that a reading of the heads had no answer. They are read before the
+// next claim: the wake-ups that were to be answered by this reading are gone.
 func (p *Plan) ReadFailed(reading Reading, now time.Duration) {
+	p.outdated, p.idle = true, false
 	if reading.below {
 		p.reach.tookBelow(now, now-reading.began)
 	}

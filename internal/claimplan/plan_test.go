@@ -265,6 +265,18 @@ func TestPlan_ReadsTheHeadsAgain(t *testing.T) {
 	require.False(t, mustRead(p, 0), "neither the claim that got all there was nor a full one asks for that")
 }
 
+// A reading answers the wake-ups that called for it; what came of one that failed is not
+// known to later ones.
+func TestPlan_AReadingThatFailedIsRepeatedWhateverWakesTheWorker(t *testing.T) {
+	p := planned(store.Head{Lane: 1})
+	_, mustRead := p.Consider(claimplan.Woken{Lanes: map[store.LaneID]store.Due{2: {Lane: 2}}}, time.Second)
+	require.True(t, mustRead)
+	p.ReadFailed(p.Read(time.Second), 2*time.Second)
+	by, mustRead := p.Consider(claimplan.Woken{Lanes: map[store.LaneID]store.Due{1: {Lane: 1}}}, 2*time.Second)
+	require.Equal(t, claimplan.ByHeads, by)
+	require.True(t, mustRead)
+}
+
 func TestPlan_LaneIsTheHeadThatWasRead(t *testing.T) {
 	p := planned(dueHead(1, 4, 1))
 	require.Equal(t, dueHead(1, 4, 1), *p.Lane(1))

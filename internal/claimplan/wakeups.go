@@ -36,14 +36,17 @@ func (u *WakeUps) Add(due store.Due) {
 	u.lanes[due.Lane] = due
 }
 
-// Watch has a lane examined with every claim, until an instant and once after it.
+// Watch has a lane examined with every claim, until an instant and once after it. It goes on
+// for as long, and as one for limited runs, as an earlier one of the lane asks for.
 func (u *WakeUps) Watch(due store.Due, until time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.watches == nil {
 		u.watches = map[store.LaneID]watching{}
 	}
-	u.watches[due.Lane] = watching{due, until}
+	before := u.watches[due.Lane]
+	due.Limited = due.Limited || before.Limited
+	u.watches[due.Lane] = watching{due, max(until, before.until)}
 }
 
 // AddAnywhere records a wake-up that names no lane.

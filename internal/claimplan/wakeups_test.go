@@ -42,3 +42,13 @@ func TestWakeUps_WatchALaneForAWhile(t *testing.T) {
 	require.Zero(t, woken.Again)
 	require.Empty(t, u.Take(11*time.Second).Lanes)
 }
+
+func TestWakeUps_AWatchStaysOneForLimitedRuns(t *testing.T) {
+	var u claimplan.WakeUps
+	u.Watch(store.Due{Lane: 1, Every: time.Second, Limited: true}, 10*time.Second)
+	u.Watch(store.Due{Lane: 1, Every: time.Second}, 5*time.Second)
+	require.True(t, u.Take(time.Second).Lanes[1].Limited)
+	require.True(t, u.Take(6*time.Second).Lanes[1].Limited)
+	require.True(t, u.Take(10*time.Second).Lanes[1].Limited, "the last look")
+	require.Empty(t, u.Take(11*time.Second).Lanes)
+}
