@@ -11,8 +11,8 @@ import (
 var templates embed.FS
 
 // pages are the parsed templates. Each is parsed when it is first shown: together they take
-// 3 MB, which the collector of a worker whose pages nobody opens need not mark again and
-// again. Its methods may be called concurrently.
+// 3 MB, which the garbage collector need not mark in a worker whose pages are not opened.
+// Its methods may be called concurrently.
 type pages struct {
 	mu     sync.Mutex
 	shared *template.Template // the layout and the parts around every page

@@ -108,6 +108,7 @@ func (a *admission) run(ctx context.Context) error {
 		}
 	}
 	decision := admit.Decide(&a.input)
+	a.lookBelow(&decision)
 	return a.write(ctx, &decision)
 }
 

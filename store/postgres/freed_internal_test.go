@@ -54,6 +54,22 @@ func TestFreedPlacesAreAnnounced(t *testing.T) {
 	}, 10*time.Second, time.Millisecond, "this process does not hear of the place")
 }
 
+// TestFreedPlacesReachAnotherProcess has a process with several workers free a place: if those
+// come first in the order that was drawn, one of another process looks all the same.
+func TestFreedPlacesReachAnotherProcess(t *testing.T) {
+	t.Parallel()
+	for _, here := range []int{0, 1, 2, 3} {
+		var s Store
+		s.workers.ids = map[uuid.UUID]int32{}
+		for i := range here {
+			s.workers.ids[uuid.New()] = int32(i)
+		}
+		for _, due := range s.forOthers([]store.Due{{Lane: 1}, {Lane: 2}}) {
+			require.Equal(t, max(here, 1)+1, due.Wanted(8))
+		}
+	}
+}
+
 // listening returns a function that takes what the store has heard.
 func listening(t *testing.T, s *Store) func() []store.Signal {
 	t.Helper()

@@ -58,11 +58,14 @@ func (s *Store) hintFreed(lines []store.LineID) {
 	}
 }
 
-// forOthers has two workers of each crew look for what was freed. One may be of this
-// process, which knows already.
-func forOthers(freed []store.Due) []store.Due {
+// forOthers has one worker of each crew more look for what was freed than there are in this
+// process, as those know already, whichever of the crew they are.
+func (s *Store) forOthers(freed []store.Due) []store.Due {
+	s.workers.mu.Lock()
+	here := len(s.workers.ids)
+	s.workers.mu.Unlock()
 	for i := range freed {
-		freed[i].Runs = store.RunsPerWorker + 1
+		freed[i].Runs = max(here, 1)*store.RunsPerWorker + 1
 	}
 	return freed
 }
@@ -118,7 +121,7 @@ func (s *Store) sendHints(ctx context.Context) {
 		if s.config.NoNotify {
 			continue
 		}
-		texts := append(payloads(s.hints.self, waiting), duePayloads(s.hints.self, append(dues, forOthers(freed)...))...)
+		texts := append(payloads(s.hints.self, waiting), duePayloads(s.hints.self, append(dues, s.forOthers(freed)...))...)
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second) // Close waits for it
 		err := s.queries(s.notifier()).Notify(bounded, queries.NotifyParams{Channel: s.names.channel(), Payloads: texts})
 		if err != nil && bounded.Err() == nil {

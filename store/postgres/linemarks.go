@@ -1,6 +1,8 @@
 package postgres
 
 import (
+	"maps"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -51,6 +53,7 @@ type markArgs struct {
 	gates []int64
 	lanes []int32
 	dues  []time.Time
+	ends  []time.Duration // how long they are good for
 }
 
 // of returns the marks by which the lines of lanes may be read now.
@@ -60,7 +63,8 @@ func (m *lineMarks) of(lanes []store.LaneID) (args markArgs) {
 	now := lease.Elapsed()
 	for at, mark := range m.marks {
 		if now < mark.until && slices.Contains(lanes, at.lane) {
-			args.gates, args.lanes, args.dues = append(args.gates, at.gate), append(args.lanes, at.lane), append(args.dues, mark.due)
+			args.gates, args.lanes = append(args.gates, at.gate), append(args.lanes, at.lane)
+			args.dues, args.ends = append(args.dues, mark.due), append(args.ends, mark.until-now)
 		}
 	}
 	return args
@@ -97,11 +101,14 @@ func (l *lineRead) add(due time.Time, left bool) {
 	}
 }
 
-// learn records how an admission has left lines that it read from their marks, or from
-// their beginning, which took so long.
-func (m *lineMarks) learn(lines map[lineAt]*lineRead, used *markArgs, took time.Duration) {
+// learn records how an admission has left the lines of its lanes in the gates that it
+// examined: which it has read from their marks, or from their beginning, which took so long.
+func (m *lineMarks) learn(examined map[int64]bool, lanes []store.LaneID, lines map[lineAt]*lineRead, used *markArgs, took time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	maps.DeleteFunc(m.marks, func(at lineAt, _ lineMark) bool { // the line is empty
+		return examined[at.gate] && lines[at] == nil && slices.Contains(lanes, at.lane)
+	})
 	until := lease.Elapsed() + min(belowRest*took, belowMost)
 	for at, line := range lines {
 		mark, marked := m.marks[at]
@@ -122,8 +129,14 @@ func (m *lineMarks) learn(lines map[lineAt]*lineRead, used *markArgs, took time.
 
 // count adds what has left a line without a mark. m.mu is held.
 func (m *lineMarks) count(at lineAt, left int) int {
-	if m.left == nil || len(m.left) >= leftMost {
+	if m.left == nil {
 		m.left = map[lineAt]int{}
+	}
+	if _, known := m.left[at]; !known && len(m.left) >= leftMost {
+		for other := range m.left {
+			delete(m.left, other)
+			break
+		}
 	}
 	m.left[at] += left
 	return m.left[at]
@@ -131,20 +144,44 @@ func (m *lineMarks) count(at lineAt, left int) int {
 
 // set marks a line. m.mu is held.
 func (m *lineMarks) set(at lineAt, mark lineMark) {
-	if _, marked := m.marks[at]; m.marks == nil || !marked && len(m.marks) >= markMost {
+	if m.marks == nil {
 		m.marks = map[lineAt]lineMark{}
+	}
+	if _, marked := m.marks[at]; !marked && len(m.marks) >= markMost {
+		m.evict()
 	}
 	m.marks[at] = mark
 	delete(m.left, at)
 }
 
-// lines sums up what the admission has read of the lines of its own lanes; gone are the
-// waiters that have left them.
-func (a *admission) lines(gone map[store.RunID]struct{}) map[lineAt]*lineRead {
+// evict forgets the mark that ends first: its line is no longer read, or quickly read from
+// its beginning. m.mu is held.
+func (m *lineMarks) evict() {
+	var first lineAt
+	until := time.Duration(math.MaxInt64)
+	for at, mark := range m.marks {
+		if mark.until < until {
+			first, until = at, mark.until
+		}
+	}
+	delete(m.marks, first)
+}
+
+// depths are how many waiters of each line were read at most, of the gates that may have
+// marks: where a limit acts on waiters, one that is not seen could lose its place for good.
+func (a *admission) depths() map[admit.GateID]int {
 	depths := make(map[admit.GateID]int, len(a.input.Gates))
 	for i := range a.input.Gates {
-		depths[a.input.Gates[i].ID] = a.input.Gates[i].Depth
+		if g := &a.input.Gates[i]; g.Depth > 0 && g.Limit != nil && g.Limit.Action() <= store.FullWait {
+			depths[g.ID] = g.Depth
+		}
 	}
+	return depths
+}
+
+// lines sums up what the admission has read of the lines of its own lanes; gone are the
+// waiters that have left them.
+func (a *admission) lines(depths map[admit.GateID]int, gone map[store.RunID]struct{}) map[lineAt]*lineRead {
 	lines := map[lineAt]*lineRead{}
 	for i := range a.input.Waiters {
 		w := &a.input.Waiters[i]
@@ -180,7 +217,37 @@ func (a *admission) mark(d *admit.Decision) {
 	for i := range d.Refused {
 		gone[d.Refused[i].Run] = struct{}{}
 	}
-	a.marks.learn(a.lines(gone), &a.used, a.took)
+	depths, examined := a.depths(), map[int64]bool{}
+	for gate := range depths {
+		examined[int64(gate)] = true
+	}
+	a.marks.learn(examined, a.request.Lanes, a.lines(depths, gone), &a.used, a.took)
+}
+
+// lookBelow announces gates that keep room for which no waiter above a mark was small
+// enough, for when their lines are read from the beginning: one below may be. Of the others
+// a release, their rate or a change of the limit announces when it is time.
+func (a *admission) lookBelow(d *admit.Decision) {
+	for i, gate := range a.used.gates {
+		at := slices.IndexFunc(a.input.Gates, func(g admit.Gate) bool { return int64(g.ID) == gate && g.Depth > 0 })
+		if at < 0 || slices.ContainsFunc(d.Turns, func(t admit.Turn) bool { return int64(t.Gate) == gate }) {
+			continue
+		}
+		if g := &a.input.Gates[at]; g.Limit != nil && !g.Limit.Rate() && g.Limit.State != store.LimitDraining && used(g, d) < g.Limit.Max {
+			d.Turns = append(d.Turns, admit.Turn{Line: a.used.lanes[i], Gate: g.ID, DueAt: a.input.Now.Add(a.used.ends[i])})
+		}
+	}
+}
+
+// used is how many places of a gate are in use after what was decided.
+func used(g *admit.Gate, d *admit.Decision) int {
+	n := g.Used
+	for i := range d.Permits {
+		if d.Permits[i].Gate == g.ID && d.Permits[i].Until != store.UntilExpires { // those of named owners may take the place of others
+			n += d.Permits[i].Weight
+		}
+	}
+	return n
 }
 
 // shallow reports whether lines that were read from their marks may have waiters below
@@ -197,7 +264,7 @@ func (a *admission) shallow(gates []int64, turns []time.Time) bool {
 			continue
 		}
 		if lines == nil {
-			lines = a.lines(nil)
+			lines = a.lines(a.depths(), nil)
 		}
 		if line := lines[lineAt{gate, a.used.lanes[i]}]; line == nil || !line.deep || turns[n].Before(a.used.dues[i]) {
 			return true

@@ -62,6 +62,53 @@ func TestLineMarks_AreForAWhile(t *testing.T) {
 	require.NotEmpty(t, l.cycle())
 }
 
+// TestLineMarks_ARoomThatIsLeftIsAnnounced has a run enter a long line unnoticed whose other
+// waiters need more places than are free. Nothing is going to be released, so only a turn
+// finds it.
+func TestLineMarks_ARoomThatIsLeftIsAnnounced(t *testing.T) {
+	t.Parallel()
+	l := newMarkedLine(t)
+	l.enqueueHeavy(1, 50)
+	require.Len(t, l.claim(lease.NewClaimID()), 1, "executes from here on")
+	l.enqueue(600, time.Time{})
+	l.enqueueHeavy(300, 100)
+	for range 12 {
+		require.Len(t, l.cycle(), 50)
+	}
+	hidden := l.enqueue(1, time.Now().Add(-time.Hour))
+	_, err := l.store.engine.Exec(l.ctx, "UPDATE durable.turns SET due_at = now()")
+	require.NoError(t, err)
+	l.setMarks(lease.Elapsed() + 300*time.Millisecond)
+	require.Empty(t, l.cycle(), "those above the mark are too heavy")
+	found, err := l.store.CheckLimits(l.ctx)
+	require.NoError(t, err)
+	require.Empty(t, found)
+	require.Eventually(t, func() bool { return slices.Equal(hidden, l.cycle()) }, 10*time.Second, 50*time.Millisecond)
+}
+
+// TestLineMarks_AreForgottenOneByOne keeps the marks of lines in use.
+func TestLineMarks_AreForgottenOneByOne(t *testing.T) {
+	t.Parallel()
+	var m lineMarks
+	lanes := []store.LaneID{1}
+	line := func(gate int64) lineAt { return lineAt{gate, 1} }
+	read := func(gate int64, took time.Duration) {
+		m.learn(map[int64]bool{gate: true}, lanes, map[lineAt]*lineRead{line(gate): {read: markFrom, left: markFrom, deep: true}}, &markArgs{}, took)
+	}
+	for gate := range int64(2 * markMost) {
+		read(gate, time.Second+time.Duration(gate)*time.Millisecond)
+	}
+	used := m.of(lanes)
+	require.Len(t, used.gates, markMost)
+	require.NotContains(t, used.gates, int64(0), "those that end first have gone")
+	require.Contains(t, used.gates, int64(2*markMost-1))
+
+	m.learn(map[int64]bool{2*markMost - 1: true}, lanes, nil, &used, 0)
+	used = m.of(lanes)
+	require.NotContains(t, used.gates, int64(2*markMost-1), "an empty line has no mark")
+	require.Len(t, used.gates, markMost-1)
+}
+
 // markedLine is a line of waiters for a limit of 100 places, and its worker.
 type markedLine struct {
 	t      *testing.T
@@ -87,10 +134,21 @@ func newMarkedLine(t *testing.T) *markedLine {
 // enqueue stores runs for the limit; at: when they are due, the zero time: now.
 func (l *markedLine) enqueue(n int, at time.Time) (ids []store.RunID) {
 	l.t.Helper()
+	return l.enqueueAs(n, func(run *store.NewRun) { run.At = at })
+}
+
+// enqueueHeavy stores runs that need so many places each.
+func (l *markedLine) enqueueHeavy(n, weight int) {
+	l.t.Helper()
+	l.enqueueAs(n, func(run *store.NewRun) { run.Limits[0].Weight = weight })
+}
+
+func (l *markedLine) enqueueAs(n int, as func(*store.NewRun)) (ids []store.RunID) {
+	l.t.Helper()
 	runs := make([]store.NewRun, n)
 	for i := range runs {
 		runs[i] = limitedRun()
-		runs[i].At = at
+		as(&runs[i])
 		ids = append(ids, runs[i].ID)
 	}
 	_, err := l.store.Enqueue(l.ctx, runs...)
@@ -101,20 +159,27 @@ func (l *markedLine) enqueue(n int, at time.Time) (ids []store.RunID) {
 // cycle admits runs, and settles them.
 func (l *markedLine) cycle() (ids []store.RunID) {
 	l.t.Helper()
-	request := store.ClaimRequest{Claim: lease.NewClaimID(), Worker: l.worker, Duration: time.Minute, Limit: 200, Lanes: l.lanes,
-		Admissions: []store.Admission{{Line: admit.LimitLine(1), Take: 200}, {Line: 1, Take: 200}}}
-	runs, err := l.store.Claim(l.ctx, request)
-	require.NoError(l.t, err)
+	id := lease.NewClaimID()
+	runs := l.claim(id)
 	var settled []store.Settled
 	for i := range runs {
 		ids = append(ids, runs[i].ID)
 		settled = append(settled, store.Settled{ID: runs[i].ID, Outcome: store.Outcome{Kind: store.Success}})
 	}
 	if len(settled) > 0 {
-		_, err = l.store.Settle(l.ctx, []store.Settlement{{Claim: request.Claim, Worker: l.worker, Limited: true, Last: true, Claimed: len(runs), Runs: settled}})
+		_, err := l.store.Settle(l.ctx, []store.Settlement{{Claim: id, Worker: l.worker, Limited: true, Last: true, Claimed: len(runs), Runs: settled}})
 		require.NoError(l.t, err)
 	}
 	return ids
+}
+
+// claim admits runs.
+func (l *markedLine) claim(id lease.ClaimID) []store.ClaimedRun {
+	l.t.Helper()
+	runs, err := l.store.Claim(l.ctx, store.ClaimRequest{Claim: id, Worker: l.worker, Duration: time.Minute, Limit: 200, Lanes: l.lanes,
+		Admissions: []store.Admission{{Line: admit.LimitLine(1), Take: 200}, {Line: 1, Take: 200}}})
+	require.NoError(l.t, err)
+	return runs
 }
 
 // keepMarks has the next reads begin at the marks.
