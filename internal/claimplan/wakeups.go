@@ -36,8 +36,8 @@ func (u *WakeUps) Add(due store.Due) {
 	u.lanes[due.Lane] = due
 }
 
-// Watch has a lane examined with every claim, until an instant and once after it. It goes on
-// for as long, and as one for limited runs, as an earlier one of the lane asks for.
+// Watch has a lane examined with every claim, until an instant and once after it. It lasts
+// as long as an earlier one of the lane asks for, and looks for limited runs if that does.
 func (u *WakeUps) Watch(due store.Due, until time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
