@@ -255,7 +255,7 @@ func TestCall_AWatchAsksAgainForAWhile(t *testing.T) {
 	})
 }
 
-// Whoever has enqueued says nothing more for as long as the worker watches.
+// A process that enqueues often announces nothing more for as long as the worker watches.
 func TestCall_AWatchGoesOnAfterLimitedRuns(t *testing.T) {
 	playCalls(t, durable.WorkerConfig{}, ready, func(t *testing.T, c *calling) {
 		require.NoError(t, c.store.ChangeLimit(t.Context(), store.LimitChange{Command: store.SetLimit, By: "ann",
