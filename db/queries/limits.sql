@@ -346,13 +346,16 @@ WHERE gate = @gate
   AND not_before > clock_timestamp();
 
 -- name: EndPermit :execrows
+-- Its gate need not be locked: who still counts the permit grants less, and the turn that
+-- follows has them look again.
 -- Index: permits_pkey. Locks: the permit. Idempotent: a repeat finds none.
 DELETE FROM durable.permits
 WHERE gate = @gate
   AND owner = @owner;
 
 -- name: ExtendPermit :execrows
--- Index: permits_pkey. Locks: the permit. An owner whose permit has expired has none.
+-- Index: permits_pkey. Locks: the permit, of a gate that is locked. An owner whose permit has
+-- expired has none.
 UPDATE durable.permits
 SET expires_at = clock_timestamp() + (@lasts::bigint) * interval '1 microsecond'
 WHERE gate = @gate

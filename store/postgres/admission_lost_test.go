@@ -20,19 +20,29 @@ import (
 // once it waits.
 func (l *limited) during(tx pgx.Tx, do func(ctx context.Context) error) (ended func()) {
 	l.t.Helper()
-	var pid int
+	ended, _ = l.behind(l.backend(tx), do)
+	return ended
+}
+
+func (l *limited) backend(tx pgx.Tx) (pid int) {
+	l.t.Helper()
 	require.NoError(l.t, tx.QueryRow(l.t.Context(), "select pg_backend_pid()").Scan(&pid))
+	return pid
+}
+
+// behind is during for what another backend has open, and returns the backend that waits.
+func (l *limited) behind(other int, do func(ctx context.Context) error) (ended func(), pid int) {
+	l.t.Helper()
 	done := make(chan error, 1)
 	go func() { done <- do(l.t.Context()) }()
 	conn := l.conn()
-	require.Eventually(l.t, func() (waits bool) {
-		err := conn.QueryRow(l.t.Context(), "select exists (select from pg_stat_activity where $1 = any (pg_blocking_pids(pid)))", pid).Scan(&waits)
-		return err == nil && waits
+	require.Eventually(l.t, func() bool {
+		return conn.QueryRow(l.t.Context(), "select pid from pg_stat_activity where $1 = any (pg_blocking_pids(pid))", other).Scan(&pid) == nil
 	}, 10*time.Second, time.Millisecond, "it waits for the transaction")
 	return func() {
 		l.t.Helper()
 		require.NoError(l.t, <-done)
-	}
+	}, pid
 }
 
 // stall has the first transaction that a trigger names wait for who has the advisory lock of
@@ -345,4 +355,33 @@ func TestAKeyIsPenalizedBesideAnAdmission(t *testing.T) {
 	l.shift(t, time.Hour)
 	_, runs = l.admit(5)
 	require.Equal(t, ids[1:], idsOf(runs))
+}
+
+// TestAPlaceIsNotTakenWhileItIsRenewed has a permit of a named owner expire while its renewal
+// is open, and another owner ask for the place.
+func TestAPlaceIsNotTakenWhileItIsRenewed(t *testing.T) {
+	t.Parallel()
+	const lasts = 2 * time.Second
+	l := openLimited(t, semaphore("doc", 1))
+	asking := func(usage store.LimitUsage, owner string, d time.Duration, grant *store.LimitGrant) func(context.Context) error {
+		return func(ctx context.Context) (err error) {
+			*grant, err = l.UseLimit(ctx, store.LimitRequest{Usage: usage, Limit: "doc", Owner: owner, For: d})
+			return err
+		}
+	}
+	var held, renewed, taken store.LimitGrant
+	require.NoError(t, asking(store.UsageAcquire, "ann", lasts, &held)(t.Context()))
+	require.True(t, held.Granted)
+	l.stall("update on permits deferrable initially deferred")
+	holder := l.begin("select pg_advisory_xact_lock(hashtext($1))", l.schema)
+	renewal, renewing := l.behind(l.backend(holder), asking(store.UsageRenew, "ann", time.Minute, &renewed))
+	<-time.After(lasts) // as others see it, the permit has expired
+	other, _ := l.behind(renewing, asking(store.UsageAcquire, "bob", time.Minute, &taken))
+	require.NoError(t, holder.Rollback(t.Context()))
+	renewal()
+	other()
+	require.True(t, renewed.Granted)
+	require.False(t, taken.Granted, "two owners of one place")
+	require.Equal(t, 1, l.count("select sum(k) from permits"))
+	l.sound("at the end")
 }

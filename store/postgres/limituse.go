@@ -70,15 +70,13 @@ func (u *usage) run(ctx context.Context) (store.LimitGrant, error) {
 	switch u.request.Usage {
 	case store.UsageGive:
 		return u.changed(ctx, queries.EndPermit, []any{gate, owner}, queries.AnnounceGate, gate, time.Unix(0, 0))
-	case store.UsageRenew:
-		grant, err := u.changed(ctx, queries.ExtendPermit, []any{micro(u.request.For), gate, owner}, "")
-		return u.lasting(grant), err
-	case store.UsageAcquire:
+	case store.UsageRenew, store.UsageAcquire:
+		// No one else takes the place as lapsed while its renewal is not committed yet.
 		if err := u.lock(ctx, gates); err != nil {
 			return store.LimitGrant{}, err
 		}
 		grant, err := u.changed(ctx, queries.ExtendPermit, []any{micro(u.request.For), gate, owner}, "")
-		if err != nil || grant.Granted {
+		if err != nil || grant.Granted || u.request.Usage == store.UsageRenew {
 			return u.lasting(grant), err
 		}
 	case store.UsagePenalize:

@@ -195,6 +195,8 @@ type EndPermitParams struct {
 	Owner uuid.UUID
 }
 
+// Its gate need not be locked: who still counts the permit grants less, and the turn that
+// follows has them look again.
 // Index: permits_pkey. Locks: the permit. Idempotent: a repeat finds none.
 func (q *Queries) EndPermit(ctx context.Context, arg EndPermitParams) (int64, error) {
 	result, err := q.db.Exec(ctx, EndPermit, arg.Gate, arg.Owner)
@@ -219,7 +221,8 @@ type ExtendPermitParams struct {
 	Owner uuid.UUID
 }
 
-// Index: permits_pkey. Locks: the permit. An owner whose permit has expired has none.
+// Index: permits_pkey. Locks: the permit, of a gate that is locked. An owner whose permit has
+// expired has none.
 func (q *Queries) ExtendPermit(ctx context.Context, arg ExtendPermitParams) (int64, error) {
 	result, err := q.db.Exec(ctx, ExtendPermit, arg.Lasts, arg.Gate, arg.Owner)
 	if err != nil {
