@@ -102,7 +102,8 @@ WHERE claim_id = ANY (ARRAY(
 -- locked one of its runs, while more runs are left than are taken at a time, or while a
 -- run is set aside; runs may name those to take, and just the lease. A lease that stays
 -- although a part of it was taken gets the duration zero: no renewal extends it, so that
--- its worker learns that it has lost it.
+-- its worker learns that it has lost it. Freed are the lines of turns for places that it
+-- has freed.
 -- Index: leases_expiry, then runs_pkey. Locks: expired leases, then their runs, both with
 -- SKIP LOCKED. Idempotent: a repeat finds nothing expired, or the next runs.
 WITH expired AS MATERIALIZED (
@@ -399,11 +400,13 @@ WITH expired AS MATERIALIZED (
     SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
     FROM (SELECT DISTINCT touched.gate FROM touched) freed
 -- end
+    RETURNING line
 )
 SELECT
     counted.now,
     counted.leases,
     counted.stuck,
+    counted.freed,
     crashed.id,
     crashed.lane,
     crashed.queue,
@@ -420,7 +423,8 @@ FROM (
                 WHERE expired.claim_id NOT IN (SELECT examined.claim_id FROM examined)
             ),
             '{}'
-        )::uuid[] AS stuck
+        )::uuid[] AS stuck,
+        ARRAY(SELECT DISTINCT freed.line FROM freed)::int[] AS freed
     FROM expired
 ) counted
 LEFT JOIN crashed ON true;

@@ -11,6 +11,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
+	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres"
 )
@@ -217,4 +218,44 @@ func TestWhatIsFreedReachesALowerPriority(t *testing.T) {
 	close(release)
 	begins("high")
 	begins("low")
+}
+
+// TestThePlaceOfADeadRunIsHandedOverByAWakeUp reclaims the run that has a mutex, which its
+// crash ends. The worker that can execute the next one is not the one that reclaims.
+func TestThePlaceOfADeadRunIsHandedOverByAWakeUp(t *testing.T) {
+	t.Parallel()
+	l := openLimited(t, semaphore("doc", 1))
+	owner := limitedRun(use("doc", ""))
+	owner.OnCrash = store.CrashDead
+	l.enqueue(owner)
+	_, held := l.admit(1)
+	require.Len(t, held, 1)
+	db, err := postgres.Open(t.Context(), l.url, postgres.Config{Schema: l.schema})
+	require.NoError(t, err)
+	t.Cleanup(db.Close)
+	ctx, stop := context.WithCancel(t.Context())
+	var workers sync.WaitGroup
+	defer workers.Wait()
+	defer stop()
+	begun := make(chan store.RunID, 10)
+	w := durable.NewWorker(db, durable.WorkerConfig{
+		PollInterval: time.Minute, Terms: lease.Terms{Duration: 10 * time.Minute}, Process: new(durable.Process)}) // it reclaims as seldom as it polls
+	durable.Register(w, job, func(_ context.Context, run *durable.Run[map[string]string]) error {
+		begun <- run.ID
+		return nil
+	})
+	workers.Go(func() { _ = w.Run(ctx) })
+	next := l.enqueue(limitedRun(use("doc", "")))
+	require.Eventually(t, func() bool { return l.count("select count(*) from turns") == 0 }, 20*time.Second, 50*time.Millisecond, "it has looked")
+	l.shift(t, 2*time.Minute)
+	done, err := l.Reclaim(ctx, store.ReclaimRequest{Limit: 10, MaxCrashes: 5})
+	require.NoError(t, err)
+	require.Len(t, done.Runs, 1)
+	require.Equal(t, store.Dead, done.Runs[0].State)
+	select {
+	case got := <-begun:
+		require.Equal(t, next[0], got)
+	case <-time.After(20 * time.Second):
+		t.Fatal("it waits for a poll")
+	}
 }

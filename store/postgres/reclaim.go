@@ -53,14 +53,13 @@ func (s *Store) Reclaim(ctx context.Context, request store.ReclaimRequest) (stor
 		return done, nil
 	}
 	r := &reclaiming{Store: s, request: &request, done: done, aside: s.aside.Resting(lease.Elapsed())}
-	if err := r.all(ctx); err != nil {
+	err = r.all(ctx)
+	r.tell()
+	if err != nil {
 		if len(r.done.Runs) == 0 {
 			return store.ReclaimResult{}, s.fail("reclaim runs", err)
 		}
 		s.config.Logger.Warn("reclaimed in part", "event", "reclaim.partial", "error", err) // what was taken stays taken, and the caller should know
-	}
-	if slices.ContainsFunc(r.done.Runs, func(r store.ReclaimedRun) bool { return r.State == store.Pending }) {
-		s.hint()
 	}
 	return r.done, nil
 }
@@ -71,8 +70,20 @@ type reclaiming struct {
 
 	request *store.ReclaimRequest
 	done    store.ReclaimResult
-	aside   uuidArray // claims and runs that are left alone
-	failed  int       // statements
+	aside   uuidArray      // claims and runs that are left alone
+	freed   []store.LineID // the lines of turns for places that were freed
+	failed  int            // statements
+}
+
+// tell has workers look for the runs that are pending again, and for those that wait for
+// places which were freed.
+func (r *reclaiming) tell() {
+	if slices.ContainsFunc(r.done.Runs, func(r store.ReclaimedRun) bool { return r.State == store.Pending }) {
+		r.hint()
+	}
+	if len(r.freed) > 0 {
+		r.hintFreed(r.freed)
+	}
 }
 
 // all takes leases together, and when that fails one by one.
@@ -116,13 +127,14 @@ func (r *reclaiming) room() int {
 // examined and which of them are stuck.
 func (r *reclaiming) round(ctx context.Context, p part) (looked int, passed uuidArray, err error) {
 	var done store.ReclaimResult
+	var freed []store.LineID
 	horizon := timeOrNull(r.request.Horizon)
 	err = r.repeat(ctx, func() error {
 		b := r.guarded(ctx)
 		b.add(queries.EndBeats, r.aside, p.just, small(p.leases), horizon)
 		b.add(queries.ReclaimRuns, horizon, p.stuck, p.just, small(p.leases), r.aside, p.runs, small(r.room()),
 			int32(store.MostCrashes), small(r.request.MaxCrashes), int32(rules.Isolation), rules.LeaseExpired, rules.CrashedDead, rules.CrashedAlone).
-			Query(scanReclaimed(&done, &passed))
+			Query(scanReclaimed(&done, &passed, &freed))
 		return r.send(ctx, r.engine, b)
 	})
 	if err != nil {
@@ -131,6 +143,7 @@ func (r *reclaiming) round(ctx context.Context, p part) (looked int, passed uuid
 	}
 	r.done.Now, r.done.Runs = done.Now, append(r.done.Runs, done.Runs...)
 	r.done.Leases += done.Leases - len(passed)
+	r.freed = append(r.freed, freed...)
 	return done.Leases, passed, nil
 }
 
@@ -141,16 +154,17 @@ func (s *Store) clampDue() bool {
 }
 
 // scanReclaimed reads one row for each run reclaimed, and at least one.
-func scanReclaimed(done *store.ReclaimResult, stuck *uuidArray) func(pgx.Rows) error {
+func scanReclaimed(done *store.ReclaimResult, stuck *uuidArray, freed *[]store.LineID) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
-		*done, *stuck = store.ReclaimResult{}, nil
+		*done, *stuck, *freed = store.ReclaimResult{}, nil, nil
 		var passed []uuid.UUID
+		var lines []store.LineID
 		for rows.Next() {
 			var id *uuid.UUID
 			var laneID *int32
 			var queue, job, worker *string
 			var state, crashes *int16
-			if err := rows.Scan(&done.Now, &done.Leases, &passed, &id, &laneID, &queue, &job, &worker, &state, &crashes); err != nil {
+			if err := rows.Scan(&done.Now, &done.Leases, &passed, &lines, &id, &laneID, &queue, &job, &worker, &state, &crashes); err != nil {
 				return err
 			}
 			if id == nil {
@@ -161,7 +175,7 @@ func scanReclaimed(done *store.ReclaimResult, stuck *uuidArray) func(pgx.Rows) e
 				State: store.State(*state), CrashCount: int(*crashes),
 			})
 		}
-		*stuck = passed
+		*stuck, *freed = passed, lines
 		return rows.Err()
 	}
 }

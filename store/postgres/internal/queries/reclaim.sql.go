@@ -514,11 +514,13 @@ WITH expired AS MATERIALIZED (
     INSERT INTO durable.turns (line, due_at, gate)
     SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
     FROM (SELECT DISTINCT touched.gate FROM touched) freed
+    RETURNING line
 )
 SELECT
     counted.now,
     counted.leases,
     counted.stuck,
+    counted.freed,
     crashed.id,
     crashed.lane,
     crashed.queue,
@@ -535,7 +537,8 @@ FROM (
                 WHERE expired.claim_id NOT IN (SELECT examined.claim_id FROM examined)
             ),
             '{}'
-        )::uuid[] AS stuck
+        )::uuid[] AS stuck,
+        ARRAY(SELECT DISTINCT freed.line FROM freed)::int[] AS freed
     FROM expired
 ) counted
 LEFT JOIN crashed ON true
@@ -561,6 +564,7 @@ type ReclaimRunsRow struct {
 	Now        time.Time
 	Leases     int32
 	Stuck      []uuid.UUID
+	Freed      []int32
 	ID         *uuid.UUID
 	Lane       *int32
 	Queue      *string
@@ -577,7 +581,8 @@ type ReclaimRunsRow struct {
 // locked one of its runs, while more runs are left than are taken at a time, or while a
 // run is set aside; runs may name those to take, and just the lease. A lease that stays
 // although a part of it was taken gets the duration zero: no renewal extends it, so that
-// its worker learns that it has lost it.
+// its worker learns that it has lost it. Freed are the lines of turns for places that it
+// has freed.
 // Index: leases_expiry, then runs_pkey. Locks: expired leases, then their runs, both with
 // SKIP LOCKED. Idempotent: a repeat finds nothing expired, or the next runs.
 // block: dies-of-crash
@@ -627,6 +632,7 @@ func (q *Queries) ReclaimRuns(ctx context.Context, arg ReclaimRunsParams) ([]Rec
 			&i.Now,
 			&i.Leases,
 			&i.Stuck,
+			&i.Freed,
 			&i.ID,
 			&i.Lane,
 			&i.Queue,
