@@ -76,6 +76,7 @@ type spec struct {
 	ClaimBytes  int           `json:"claim_bytes"`
 	Hang        bool          `json:"hang"`      // handlers do not return
 	Lanes       int           `json:"lanes"`     // so many jobs instead of one, also of an enqueuer; durable only
+	Keys        int           `json:"keys"`      // of a limit of 1000 places each that the runs are under; zero: no limit; also of an enqueuer; durable only
 	Workers     int           `json:"workers"`   // so many instead of one, each with connections of its own
 	Collector   string        `json:"collector"` // URL; not empty: all that operating offers is switched on, see operated; durable only
 

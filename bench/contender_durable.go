@@ -45,7 +45,7 @@ func (durableContender) enqueuer(ctx context.Context, s spec) (*enqueuer, error)
 	if s.Future {
 		options = append(options, durable.After(time.Hour), durable.Priority(store.MaxPriority))
 	}
-	jobs, client := laneJobs(name, s.Lanes), durable.NewClient(db)
+	jobs, client := laneJobs(name, s), durable.NewClient(db)
 	var sequence atomic.Int64
 	enqueue := func(ctx context.Context, numbers []int64) error {
 		runs := make([]durable.NewRun, len(numbers))
@@ -83,10 +83,15 @@ func within(ctx context.Context, target string, db backend.Store) (*enqueuer, er
 }
 
 // laneJobs are as many jobs as there are to be lanes.
-func laneJobs(name string, n int) []durable.Job[args] {
-	jobs := []durable.Job[args]{durable.NewJob[args](name)}
-	for i := 1; i < n; i++ {
-		jobs = append(jobs, durable.NewJob[args](fmt.Sprintf("%s-%d", name, i)))
+func laneJobs(name string, s spec) []durable.Job[args] {
+	var options []durable.Option
+	if s.Keys > 0 {
+		options = append(options, durable.Limited(durable.NewLimit("many", durable.Semaphore(1000)),
+			durable.KeyFrom(func(a args) string { return strconv.FormatInt(a.N%int64(s.Keys), 10) })))
+	}
+	jobs := []durable.Job[args]{durable.NewJob[args](name, options...)}
+	for i := 1; i < s.Lanes; i++ {
+		jobs = append(jobs, durable.NewJob[args](fmt.Sprintf("%s-%d", name, i), options...))
 	}
 	return jobs
 }
@@ -108,7 +113,7 @@ func (durableContender) worker(ctx context.Context, s spec, handled func(int64))
 		}
 	}
 	w := durable.NewWorker(db, config)
-	for _, job := range laneJobs(jobName, s.Lanes) {
+	for _, job := range laneJobs(jobName, s) {
 		durable.Register(w, job, func(ctx context.Context, run *durable.Run[args]) error {
 			handled(run.Args.N)
 			if s.Hang {

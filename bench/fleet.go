@@ -19,6 +19,7 @@ type fleet struct {
 	processes int    // that the workers are in; zero: one
 	rate      int    // runs a second
 	kinds     int    // of jobs; zero: one
+	keys      int    // of a limit that is never full; zero: no limit
 	on        engine // zero: PostgreSQL
 	poll      bool   // without wake-ups
 	pooled    bool   // behind a PgBouncer, and so without wake-ups
@@ -82,7 +83,7 @@ func (f fleet) join(ctx context.Context, b *bench, s *started, name string) (err
 	}
 	for slot := range max(f.processes, 1) {
 		child, err := spawn(spec{Contender: name, Role: working, Target: target, Counters: s.shared.path, Slot: slot, Latency: true,
-			Workers: f.workers / max(f.processes, 1), Lanes: f.kinds, PollOnly: f.poll || f.pooled, Collector: f.collector})
+			Workers: f.workers / max(f.processes, 1), Lanes: f.kinds, Keys: f.keys, PollOnly: f.poll || f.pooled, Collector: f.collector})
 		if err != nil {
 			return err
 		}
@@ -94,7 +95,7 @@ func (f fleet) join(ctx context.Context, b *bench, s *started, name string) (err
 	if err := pause(ctx, fleetWarm); err != nil {
 		return err
 	}
-	s.queue, err = c.enqueuer(ctx, spec{Contender: name, Target: target, Lanes: f.kinds})
+	s.queue, err = c.enqueuer(ctx, spec{Contender: name, Target: target, Lanes: f.kinds, Keys: f.keys})
 	return err
 }
 
@@ -324,6 +325,14 @@ func fleetRows(quick bool) []row {
 				return f.measure(ctx, b, ours, label)
 			}})
 	}
+	limited := row{name: "fleet-limited", long: true, figures: fleetFigures(), title: "20 workers, 100 single enqueues a second under a limit that is never full, defaults"}
+	for _, n := range []int{0, 1, 1000} {
+		f := fleet{workers: 20, rate: 100, keys: n, window: window}
+		limited.sides = append(limited.sides, side{name: fmt.Sprintf("%d keys", n),
+			measure: func(ctx context.Context, b *bench, label string) (sample, error) {
+				return f.measure(ctx, b, ours, label)
+			}})
+	}
 	burst := row{name: "fleet-burst", long: true, title: "10000 runs enqueued in one call for 20 idle workers, defaults", figures: []figure{
 		{key: "last", title: "from the end of the call until the last worker starts one", unit: "ms", less: true, ratio: 1}, {key: "reached", title: "workers reached"},
 		{key: "all", title: "until all are executed", unit: "ms", less: true}, {key: "enqueue", title: "the call", unit: "ms", less: true}}}
@@ -333,7 +342,7 @@ func fleetRows(quick bool) []row {
 				return fleet{workers: 20}.burst(ctx, b, name, 10_000)
 			}})
 	}
-	return append(all, kinds, burst, growingFleet(window))
+	return append(all, kinds, limited, burst, growingFleet(window))
 }
 
 // sqliteFleets are processes that share a file.

@@ -20,8 +20,9 @@ FOR KEY SHARE;
 -- claim its permits are deleted whole; before, a permit may be left with no run and no
 -- place. Returns the lines of the turns for whose gates a run waits: the last one of a
 -- gate's lines is looked for, as the index begins with what was admitted since it was last
--- vacuumed.
--- Index: leases_pkey, permits_pkey, waiting_order. Locks: the permits of one claim, whose
+-- vacuumed. Blocked are those of them in whose gates no place was free before, or whose runs
+-- may need several: runs of the others wait only until a worker looks.
+-- Index: leases_pkey, permits_pkey, waiting_order, limits_pkey. Locks: the permits of one claim, whose
 -- lease the transaction has locked. A second settlement of the same claim waits, and
 -- computes again from the row as it is then.
 -- Idempotent: runs that are in no permit touch nothing; of a claim whose lease has gone
@@ -93,18 +94,30 @@ WITH gone AS MATERIALIZED (
     SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
     FROM (SELECT DISTINCT touched.gate FROM touched) freed
 -- end
-)
-SELECT ARRAY(
-    SELECT DISTINCT (1 << 30) + (touched.gate >> 43)::int
+), wanted AS (
+    SELECT
+        (1 << 30) + (touched.gate >> 43)::int AS line,
+        last.more OR (
+            SELECT coalesce(sum(permits.k), 0)
+            FROM durable.permits
+            WHERE permits.gate = touched.gate
+        ) >= (
+            SELECT limits.most
+            FROM durable.limits
+            WHERE limits.id = (touched.gate >> 43)::int
+        ) AS blocked
     FROM touched
-    WHERE (
-        SELECT true
+    CROSS JOIN LATERAL (
+        SELECT waiting.more
         FROM durable.waiting
         WHERE waiting.gate = touched.gate
         ORDER BY waiting.gate DESC, waiting.lane DESC, waiting.due_at DESC, waiting.run_id DESC
         LIMIT 1
-    )
-)::int[] AS wanted;
+    ) last
+)
+SELECT
+    ARRAY(SELECT DISTINCT wanted.line FROM wanted)::int[] AS wanted,
+    ARRAY(SELECT DISTINCT wanted.line FROM wanted WHERE wanted.blocked)::int[] AS blocked;
 
 -- name: ReleaseFinished :one
 -- Ends the permits that outlast a claim, of those runs that have ended for good, and gives

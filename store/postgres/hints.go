@@ -44,18 +44,25 @@ func (s *Store) hint() { s.hints.out.Put(store.Signal{Kind: store.RunsDue}) }
 
 // hintFreed is hint after places were freed for which turns on these lines wait. The
 // workers here hear of it immediately, or the places would be left unused for as long as a
-// notification waits.
-func (s *Store) hintFreed(lines []store.LineID) {
-	slices.Sort(lines)
-	lines = slices.Compact(lines)
+// notification waits; those elsewhere hear of the lines on which runs are blocked.
+func (s *Store) hintFreed(lines, blocked []store.LineID) {
+	if len(lines) == 0 {
+		return
+	}
+	s.giveDue(duesOn(lines))
+	if len(blocked) > 0 && s.hints.freed.add(duesOn(blocked)...) {
+		s.hints.poke()
+	}
+}
+
+// duesOn are wake-ups for lines of turns.
+func duesOn(lines []store.LineID) []store.Due {
+	lines = slices.Compact(slices.Sorted(slices.Values(lines)))
 	dues := make([]store.Due, len(lines))
 	for i, line := range lines {
 		dues[i] = store.Due{Lane: line}
 	}
-	s.giveDue(dues)
-	if s.hints.freed.add(dues...) {
-		s.hints.poke()
-	}
+	return dues
 }
 
 // forOthers has one worker of each crew more look for what was freed than there are in this

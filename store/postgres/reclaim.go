@@ -81,9 +81,7 @@ func (r *reclaiming) tell() {
 	if slices.ContainsFunc(r.done.Runs, func(r store.ReclaimedRun) bool { return r.State == store.Pending }) {
 		r.hint()
 	}
-	if len(r.freed) > 0 {
-		r.hintFreed(r.freed)
-	}
+	r.hintFreed(r.freed, r.freed)
 }
 
 // all takes leases together, and when that fails one by one.

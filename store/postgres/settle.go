@@ -40,17 +40,15 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) ([]s
 	}
 	verdicts := make([]store.Verdict, 0, total)
 	waiting := false
-	var freed []store.LineID
+	var freed, blocked []store.LineID
 	for i := range work {
 		verdicts = append(verdicts, work[i].verdicts...)
-		waiting, freed = waiting || work[i].putBack(), append(freed, work[i].wanted...)
+		waiting, freed, blocked = waiting || work[i].putBack(), append(freed, work[i].wanted...), append(blocked, work[i].blocked...)
 	}
 	if waiting {
 		s.hint()
 	}
-	if len(freed) > 0 {
-		s.hintFreed(freed)
-	}
+	s.hintFreed(freed, blocked)
 	return verdicts, nil
 }
 
@@ -59,7 +57,8 @@ type settling struct {
 	*store.Settlement
 	verdicts []store.Verdict // zero: the write did not touch the run
 	general  bool            // plain successes are settled with the statement for the rest
-	wanted   []store.LineID  // the lines of turns for whose gates, which the settlement has freed, runs wait
+	wanted   []store.LineID  // the lines of turns for whose gates, of which the settlement has freed places, runs wait
+	blocked  []store.LineID  // those of them whose runs nothing else may let start
 }
 
 // Bounds of the map of outcomes of one statement.

@@ -40,7 +40,7 @@ func (s *Store) settleNow(ctx context.Context, work []*settling) error {
 	addHolds(b, work)
 	for _, w := range work {
 		clear(w.verdicts)
-		w.wanted = nil
+		w.wanted, w.blocked = nil, nil
 		if w.addLast(b) {
 			continue
 		}
@@ -75,14 +75,18 @@ func addHolds(b *batch, work []*settling) {
 // comes after the settles of all claims: who waits for a run while it holds permits may
 // wait forever.
 func (w *settling) addRelease(b *batch, ids uuidArray, last bool) {
-	wanted := func(row pgx.Row) error {
-		var lines []store.LineID
-		err := row.Scan(&lines)
-		w.wanted = append(w.wanted, lines...)
+	b.add(queries.Release, ids, last, small(w.Claimed), uuid.UUID(w.Claim)).QueryRow(func(row pgx.Row) error {
+		var wanted, blocked []store.LineID
+		err := row.Scan(&wanted, &blocked)
+		w.wanted, w.blocked = append(w.wanted, wanted...), append(w.blocked, blocked...)
 		return err
-	}
-	b.add(queries.Release, ids, last, small(w.Claimed), uuid.UUID(w.Claim)).QueryRow(wanted)
-	b.add(queries.ReleaseFinished, uuid.UUID(w.Claim), ids).QueryRow(wanted)
+	})
+	b.add(queries.ReleaseFinished, uuid.UUID(w.Claim), ids).QueryRow(func(row pgx.Row) error {
+		var wanted []store.LineID
+		err := row.Scan(&wanted)
+		w.wanted, w.blocked = append(w.wanted, wanted...), append(w.blocked, wanted...)
+		return err
+	})
 }
 
 // addUnleases ends the leases of limited claims, which the releases have read.
@@ -112,7 +116,7 @@ func (s *Store) settleFree(ctx context.Context, tx pgx.Tx, work []*settling) err
 	free := make([]settling, len(work))
 	for i, w := range work {
 		clear(w.verdicts)
-		w.wanted = nil
+		w.wanted, w.blocked = nil, nil
 		free[i].general = w.general
 		free[i].Settlement = &store.Settlement{Claim: w.Claim, Worker: w.Worker, Limited: w.Limited}
 		b.add(queries.FreeRuns, w.ids(), uuid.UUID(w.Claim)).Query(func(rows pgx.Rows) error { return w.divide(rows, &free[i]) })

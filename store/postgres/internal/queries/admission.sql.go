@@ -1493,7 +1493,7 @@ WITH taken AS MATERIALIZED (
             SELECT turns.ctid
             FROM durable.turns
             WHERE turns.gate = answered.gate
-              AND turns.line + 0 = answered.line
+              AND turns.line + 0 IN (answered.line, (1 << 30) + (answered.gate >> 43)::int)
               AND turns.due_at <= now()
             LIMIT $5
             FOR UPDATE SKIP LOCKED
@@ -1542,7 +1542,9 @@ type TakeTurnsRow struct {
 // A gate that does not exist is created.
 // The turns of a gate that another admission has go back, a moment later: that admission
 // may have counted before what they announce was committed. One turn answers for all that
-// are due of its line and gate, so some of the others go with it: each enqueue leaves one.
+// are due of its line and gate, and for those of the gate's limit, as the admission leaves
+// one for each lane for whose runs there is room; so some of the others go with it: each
+// enqueue leaves one, and each release.
 // Index: turns_order for each line, gates_pkey, turns_gate (line + 0 keeps the planner from
 // turns_order, where it would read all turns of the line for each gate). Locks: the turns
 // and the gates, with SKIP LOCKED. An insert waits, in the order of the gates, for an

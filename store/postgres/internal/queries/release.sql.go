@@ -101,18 +101,30 @@ WITH gone AS MATERIALIZED (
     INSERT INTO durable.turns (line, due_at, gate)
     SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
     FROM (SELECT DISTINCT touched.gate FROM touched) freed
-)
-SELECT ARRAY(
-    SELECT DISTINCT (1 << 30) + (touched.gate >> 43)::int
+), wanted AS (
+    SELECT
+        (1 << 30) + (touched.gate >> 43)::int AS line,
+        last.more OR (
+            SELECT coalesce(sum(permits.k), 0)
+            FROM durable.permits
+            WHERE permits.gate = touched.gate
+        ) >= (
+            SELECT limits.most
+            FROM durable.limits
+            WHERE limits.id = (touched.gate >> 43)::int
+        ) AS blocked
     FROM touched
-    WHERE (
-        SELECT true
+    CROSS JOIN LATERAL (
+        SELECT waiting.more
         FROM durable.waiting
         WHERE waiting.gate = touched.gate
         ORDER BY waiting.gate DESC, waiting.lane DESC, waiting.due_at DESC, waiting.run_id DESC
         LIMIT 1
-    )
-)::int[] AS wanted
+    ) last
+)
+SELECT
+    ARRAY(SELECT DISTINCT wanted.line FROM wanted)::int[] AS wanted,
+    ARRAY(SELECT DISTINCT wanted.line FROM wanted WHERE wanted.blocked)::int[] AS blocked
 `
 
 type ReleaseParams struct {
@@ -122,13 +134,19 @@ type ReleaseParams struct {
 	ClaimID uuid.UUID
 }
 
+type ReleaseRow struct {
+	Wanted  []int32
+	Blocked []int32
+}
+
 // Ends the part that runs have in the permits of their claim, after they were settled:
 // whatever their verdict, none of them is running under the claim. With the last of a
 // claim its permits are deleted whole; before, a permit may be left with no run and no
 // place. Returns the lines of the turns for whose gates a run waits: the last one of a
 // gate's lines is looked for, as the index begins with what was admitted since it was last
-// vacuumed.
-// Index: leases_pkey, permits_pkey, waiting_order. Locks: the permits of one claim, whose
+// vacuumed. Blocked are those of them in whose gates no place was free before, or whose runs
+// may need several: runs of the others wait only until a worker looks.
+// Index: leases_pkey, permits_pkey, waiting_order, limits_pkey. Locks: the permits of one claim, whose
 // lease the transaction has locked. A second settlement of the same claim waits, and
 // computes again from the row as it is then.
 // Idempotent: runs that are in no permit touch nothing; of a claim whose lease has gone
@@ -137,16 +155,16 @@ type ReleaseParams struct {
 // end
 // block: free of touched
 // end
-func (q *Queries) Release(ctx context.Context, arg ReleaseParams) ([]int32, error) {
+func (q *Queries) Release(ctx context.Context, arg ReleaseParams) (ReleaseRow, error) {
 	row := q.db.QueryRow(ctx, Release,
 		arg.Ids,
 		arg.Last,
 		arg.Claimed,
 		arg.ClaimID,
 	)
-	var wanted []int32
-	err := row.Scan(&wanted)
-	return wanted, err
+	var i ReleaseRow
+	err := row.Scan(&i.Wanted, &i.Blocked)
+	return i, err
 }
 
 const ReleaseFinished = `-- name: ReleaseFinished :one
