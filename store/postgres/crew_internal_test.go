@@ -231,18 +231,7 @@ func TestPace(t *testing.T) {
 		require.Equal(t, watchFor, noticed)
 	})
 	t.Run("what the watch does not cover goes out soon", func(t *testing.T) {
-		var p pace
-		now := time.Second
-		for range 100 {
-			now += 5 * time.Millisecond
-			p.enqueued(now)
-			if dues := one(1); p.may(now, dues) {
-				p.notified(now, dues)
-			}
-		}
-		for now < p.until-watchFor/2 {
-			now += time.Millisecond
-		}
+		p, now := watching()
 		require.Positive(t, p.rest(now, one(1)))
 		for name, dues := range map[string][]store.Due{
 			"another lane": one(2), "a burst": {{Lane: 1, Runs: watchMost + 1}}, "passed on": {{Lane: 1, Runs: 1, Draw: 3, Passed: 1}},
@@ -251,6 +240,26 @@ func TestPace(t *testing.T) {
 			require.LessOrEqual(t, p.rest(now, dues), hintPause, name)
 		}
 	})
+	t.Run("a notification of no lane leaves the watch that is under way", func(t *testing.T) {
+		p, now := watching()
+		before := p.rest(now, one(1))
+		require.Greater(t, before, hintPause)
+		p.notified(now, nil)
+		require.Equal(t, before, p.rest(now, one(1)))
+		require.Equal(t, hintPause, p.rest(now, one(2)), "but it is one")
+	})
+}
+
+// watching returns a pace amid a watch of lane 1, which has often been enqueued to.
+func watching() (p *pace, now time.Duration) {
+	p = &pace{}
+	for now = time.Second; now < 1500*time.Millisecond || now < p.until-watchFor/2; now += 5 * time.Millisecond {
+		p.enqueued(now)
+		if dues := []store.Due{{Lane: 1, Runs: 1}}; p.may(now, dues) {
+			p.notified(now, dues)
+		}
+	}
+	return p, now
 }
 
 func TestOnlyNewsWakesTheSender(t *testing.T) {

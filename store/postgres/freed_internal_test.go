@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/uuid"
@@ -68,6 +69,85 @@ func TestFreedPlacesReachAnotherProcess(t *testing.T) {
 			require.Equal(t, max(here, 1)+1, due.Wanted(8))
 		}
 	}
+}
+
+// TestFreedPlacesLeaveAWatch frees places again and again while a watch covers what is
+// enqueued. They are sent soon, and the enqueues when the watch is over.
+func TestFreedPlacesLeaveAWatch(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &Store{config: Config{NoNotify: true}}
+		s.hints.init()
+		ctx, end := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { s.sendHints(ctx) })
+		here := s.hints.here.Join()
+		const gap = 9 * time.Millisecond
+		sent := 0
+		enqueue := func() (announced bool) {
+			s.hints.pace.enqueued(lease.Running())
+			s.hintDue([]store.Due{{Lane: 1, Runs: 1}})
+			s.hintFreed([]store.LineID{admit.LimitLine(1)})
+			pass(gap)
+			require.False(t, s.hints.freed.any(), "freed places are to be sent soon")
+			for _, signal := range here.Take() {
+				if signal.Due.Lane == 1 {
+					announced = true
+					sent++
+				}
+			}
+			return announced
+		}
+		for range 50 { // until they are known to be frequent
+			enqueue()
+		}
+		for !enqueue() { // until a watch begins
+		}
+		sent = 0
+		for range int(watchFor/gap) - 1 {
+			require.False(t, enqueue(), "the watch covers it")
+			require.True(t, s.hints.due.any(), "it is to be sent later")
+		}
+		for range 2 {
+			enqueue()
+		}
+		require.Equal(t, 1, sent, "when the watch is over")
+		for range 200 {
+			enqueue()
+		}
+		require.InDelta(t, 200*gap/watchFor, sent, 3)
+
+		for !enqueue() {
+		}
+		s.hints.due.add(store.Due{Lane: 1, Runs: 1})
+		s.hintFreed([]store.LineID{admit.LimitLine(1)})
+		pass(gap)
+		require.True(t, s.hints.due.any())
+		pass(watchFor)
+		require.False(t, s.hints.due.any(), "nothing else has the sender look at it")
+		end()
+		running.Wait()
+	})
+}
+
+// pass lets time pass in a bubble, and all that is due in it happen.
+func pass(d time.Duration) {
+	time.Sleep(d) //nolint:forbidigo // virtual time of the bubble
+	synctest.Wait()
+}
+
+// TestTheLastHintsAreSent ends the sender before it looks, and under a watch.
+func TestTheLastHintsAreSent(t *testing.T) {
+	t.Parallel()
+	s := &Store{config: Config{NoNotify: true}}
+	s.hints.init()
+	now := lease.Running()
+	s.hints.pace = pace{sent: now, until: now + time.Hour, watched: map[store.LaneID]struct{}{1: {}}}
+	s.hintDue([]store.Due{{Lane: 1, Runs: 1}})
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	s.sendHints(ctx)
+	require.False(t, s.hints.due.any())
 }
 
 // listening returns a function that takes what the store has heard.

@@ -108,17 +108,10 @@ func (s *Store) Publish(ctx context.Context, signal store.Signal) error {
 
 // sendHints passes signals on until ctx ends, the last ones included.
 func (s *Store) sendHints(ctx context.Context) {
-	for ctx.Err() == nil {
+	for ended := false; !ended; {
 		s.hints.wait(ctx)
-		waiting := s.hints.out.Take()
-		dues, overrun := s.hints.due.take()
-		if overrun {
-			waiting = append(waiting, store.Signal{Kind: store.RunsDue})
-		}
-		freed, many := s.hints.freed.take()
-		if many {
-			waiting = append(waiting, store.Signal{Kind: store.RunsDue})
-		}
+		ended = ctx.Err() != nil // asked before the boxes are emptied: nothing is left in them
+		waiting, dues, freed := s.hints.take(ended)
 		if len(waiting)+len(dues)+len(freed) == 0 {
 			continue
 		}
@@ -138,10 +131,25 @@ func (s *Store) sendHints(ctx context.Context) {
 	}
 }
 
+// take empties the boxes, for one notification. Wake-ups that a watch covers stay until it
+// is over, whatever else is sent before, unless these are the last.
+func (h *hints) take(last bool) (waiting []store.Signal, dues, freed []store.Due) {
+	waiting = h.out.Take()
+	all, overrun := h.due.all()
+	if last || overrun || h.pace.rest(lease.Running(), all) <= 0 {
+		dues, overrun = h.due.take()
+	}
+	freed, many := h.freed.take()
+	if overrun || many {
+		waiting = append(waiting, store.Signal{Kind: store.RunsDue})
+	}
+	return waiting, dues, freed
+}
+
 // wait waits until it is time for the next notification, or until ctx ends.
 func (h *hints) wait(ctx context.Context) {
 	others := false // there is more to send than wake-ups that name their lanes
-	for rest := time.Hour; rest > 0; {
+	for rest := h.rest(others); rest > 0; {
 		timer := time.NewTimer(rest)
 		select {
 		case <-h.out.Given():
@@ -317,17 +325,19 @@ func (p *pace) may(now time.Duration, all []store.Due) bool {
 }
 
 // notified records that a notification is sent of these, and has the worker look by
-// itself that gets it, when more are to be expected.
+// itself that gets it, when more are to be expected. One of none leaves a watch as it is.
 func (p *pace) notified(now time.Duration, all []store.Due) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.sent = now
+	if p.sent = now; len(all) == 0 {
+		return
+	}
 	for i := range all { // most of those that came under a watch have been found
 		if _, watched := p.watched[all[i].Lane]; watched && all[i].Passed == 0 && all[i].Runs <= watchMost {
 			all[i].Runs = 1
 		}
 	}
-	if p.watched = nil; p.gap == 0 || p.gap > watchGap || len(all) == 0 {
+	if p.watched = nil; p.gap == 0 || p.gap > watchGap {
 		return
 	}
 	every := min(max(p.gap*10/watchShare, watchOften), watchSeldom)
