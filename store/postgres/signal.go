@@ -121,14 +121,21 @@ func (b *dueBox) add(all ...store.Due) (sooner bool) {
 
 // take empties the box. Wake-ups that go out together are for the same workers.
 func (b *dueBox) take() (all []store.Due, overrun bool) {
+	all, overrun = b.empty()
+	draw := newDraw()
+	for i := range all {
+		if all[i].Draw == 0 {
+			all[i].Draw = draw
+		}
+	}
+	return all, overrun
+}
+
+// empty is take without a draw: they go into another box.
+func (b *dueBox) empty() (all []store.Due, overrun bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	all, overrun = b.passed, b.overrun
-	draw := newDraw()
-	for _, due := range b.lanes {
-		due.Draw = draw
-		all = append(all, due)
-	}
+	all, overrun = append(slices.Collect(maps.Values(b.lanes)), b.passed...), b.overrun
 	b.passed, b.overrun = nil, false
 	clear(b.lanes)
 	return all, overrun

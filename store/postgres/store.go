@@ -152,11 +152,7 @@ func open(ctx context.Context, config Config, connect func(*Store) error) (*Stor
 // Close sends the last wake-up and closes all connections. It waits for calls
 // under way; a Listen has to be ended by its own context first.
 func (s *Store) Close() {
-	if s.txHints.end() { // sooner than it was to be
-		s.txHints.mu.Lock()
-		s.hintTrailed()
-		s.txHints.mu.Unlock()
-	}
+	s.hintTrailed(s.txHints.end()) // sooner than it was to be
 	s.closing()
 	s.running.Wait()
 	s.closePools()

@@ -21,27 +21,46 @@ type txHints struct {
 	mu    sync.Mutex
 	last  time.Duration // monotonic clock, of the last notification; zero: none
 	rungs [len(trailing)]rung
-	dues  dueBox // what the trailing hints are about
-	ended bool   // the store is closed: no more are armed
+	ended bool // the store is closed: no more are armed
 }
 
-// rung is one of the trailing hints.
+// rung is one of the trailing hints. It announces what was trailed while it was armed
+// twice: early, with what it was armed for, and after its whole delay.
 type rung struct {
-	timer *time.Timer // nil: not armed
-	again bool
+	timer *time.Timer // nil: not armed, and both boxes are empty
+	boxes [2]dueBox
+	now   int // the box of what it was armed for; the other one's has come since
 }
 
-// end stops the trailing hints and reports whether one was armed.
-func (h *txHints) end() (armed bool) {
+// put adds what is trailed.
+func (r *rung) put(dues []store.Due) {
+	if r.timer == nil {
+		r.boxes[r.now].add(dues...)
+	} else {
+		r.boxes[1-r.now].add(dues...)
+	}
+}
+
+// turn returns what the rung announces, and keeps of it what it was not armed for.
+func (r *rung) turn() (dues []store.Due, overrun bool) {
+	dues, overrun = r.boxes[r.now].empty()
+	r.now = 1 - r.now
+	since, many := r.boxes[r.now].all()
+	return append(dues, since...), overrun || many
+}
+
+// end stops the trailing hints and returns what they were still to announce: the last has
+// all of it.
+func (h *txHints) end() (dues []store.Due, overrun bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ended = true
 	for i := range h.rungs {
 		if timer := h.rungs[i].timer; timer != nil {
-			armed = timer.Stop() || armed
+			timer.Stop()
 		}
 	}
-	return armed
+	return h.rungs[len(trailing)-1].turn()
 }
 
 // may reports whether a transaction may carry a notification now.
@@ -81,11 +100,12 @@ func (h *hints) atCommit() string { return "commit" }
 func (s *Store) trail(dues []store.Due) {
 	s.txHints.mu.Lock()
 	defer s.txHints.mu.Unlock()
-	s.txHints.dues.add(dues...)
+	if s.txHints.ended {
+		return
+	}
 	for i := range s.txHints.rungs {
-		if r := &s.txHints.rungs[i]; r.timer != nil {
-			r.again = true
-		} else {
+		r := &s.txHints.rungs[i]
+		if r.put(dues); r.timer == nil {
 			s.arm(i)
 		}
 	}
@@ -93,24 +113,25 @@ func (s *Store) trail(dues []store.Due) {
 
 // arm needs the mutex.
 func (s *Store) arm(i int) {
+	s.txHints.rungs[i].timer = time.AfterFunc(trailing[i], func() { s.fire(i) })
+}
+
+// fire has a trailing hint sent, and arms it again if it has more to announce.
+func (s *Store) fire(i int) {
+	s.txHints.mu.Lock()
+	defer s.txHints.mu.Unlock()
 	if s.txHints.ended {
 		return
 	}
-	s.txHints.rungs[i] = rung{timer: time.AfterFunc(trailing[i], func() {
-		s.txHints.mu.Lock()
-		defer s.txHints.mu.Unlock()
-		s.hintTrailed()
-		if s.txHints.rungs[i].timer = nil; s.txHints.rungs[i].again {
-			s.arm(i)
-		} else if i == len(trailing)-1 {
-			s.txHints.dues.take()
-		}
-	})}
+	r := &s.txHints.rungs[i]
+	s.hintTrailed(r.turn())
+	if r.timer = nil; r.boxes[r.now].any() {
+		s.arm(i)
+	}
 }
 
-// hintTrailed sends what the trailing hints are about; the mutex is held.
-func (s *Store) hintTrailed() {
-	dues, overrun := s.txHints.dues.all()
+// hintTrailed announces what was trailed.
+func (s *Store) hintTrailed(dues []store.Due, overrun bool) {
 	if overrun {
 		s.hint()
 	}
