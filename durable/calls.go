@@ -44,7 +44,7 @@ func (w *Worker) passOn(due store.Due) {
 
 // share passes on that there is more to do in a lane than this worker has room for.
 func (w *Worker) share(lane store.LaneID, due store.Due) {
-	due = store.Due{Lane: lane, Names: due.Names, Runs: 2 * store.RunsPerWorker, Limited: due.Limited}
+	due = store.Due{Lane: lane, Names: due.Names, Runs: 2 * store.RunsPerWorker, Limited: due.Limited, Mixed: due.Mixed}
 	if err := w.store.Publish(context.Background(), store.Signal{Kind: store.RunsDue, Due: due}); err != nil {
 		w.warn(context.Background(), "wakeup.not_passed", "passing a wake-up on failed, others find out by polling", err)
 	}

@@ -19,6 +19,7 @@ type claimer struct {
 	plan     *claimplan.Plan
 	wakeUps  claimplan.WakeUps
 	pending  *store.ClaimRequest // its outcome is unknown; it is asked again, or handed back
+	rests    bool                // the claim of limited runs has left nothing that a worker could start
 	asked    time.Duration       // when pending was first sent
 	givesUp  bool                // pending is to be handed back
 	empty    int                 // claims in a row that got nothing although heads were due
@@ -114,7 +115,7 @@ func (c *claimer) ask(ctx context.Context, n int) (got answer, err error) {
 		return answer{Next: min(5*time.Millisecond<<min(c.empty, 10), c.w.config.PollInterval)}, nil
 	}
 	c.empty = 0
-	if err == nil && !limited && (by == claimplan.NamedLanes || by == claimplan.ByHeads && !alone && c.w.named.Load() && c.w.listens.Load()) {
+	if err == nil && (!limited || c.rests) && (by == claimplan.NamedLanes || by == claimplan.ByHeads && !alone && c.w.named.Load() && c.w.listens.Load()) {
 		return c.relax(got, n, woken), nil
 	}
 	return got, err

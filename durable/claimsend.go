@@ -35,6 +35,8 @@ func (c *claimer) claimTimeout() time.Duration {
 // send sends the pending claim, for the first time or again.
 func (c *claimer) send(ctx context.Context) (answer, error) {
 	request, began := *c.pending, c.w.config.Elapsed()
+	var exhausted bool
+	c.rests, request.Exhausted = false, &exhausted
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.claimTimeout())
 	defer cancel()
 	runs, err := c.w.store.Claim(bounded, request)
@@ -44,7 +46,7 @@ func (c *claimer) send(ctx context.Context) (answer, error) {
 		c.failed(bounded)
 		return answer{}, err
 	}
-	c.pending = nil
+	c.pending, c.rests = nil, exhausted
 	if c.w.config.Elapsed()-began < c.claimTimeout()/quickClaim {
 		c.plan.ClaimWasQuick(len(runs))
 	}

@@ -30,10 +30,11 @@ type Due struct {
 	Lane  LaneID // that the runs are in; zero: any
 	Names uint64 // hashes of the lane's queue and job, for stores that do not know its number; the store's own
 	Runs  int    // about how many there are; zero: not known, and no worker passes the wake-up on
-	// Limited: some have limits, so that the lane has a line of turns although it may have had none.
-	Limited bool
-	In      time.Duration // until the first of them is due; zero: it is due now
-	After   time.Duration // how long this worker leaves them to another one before it looks
+	// Limited: some have limits, so that the lane has a line of turns although it may have had
+	// none. Mixed: and some have none. Neither: none has.
+	Limited, Mixed bool
+	In             time.Duration // until the first of them is due; zero: it is due now
+	After          time.Duration // how long this worker leaves them to another one before it looks
 
 	// Every and For ask the worker to look again by itself, at this interval and for this
 	// long: more runs are expected, and will not be announced before. Zero: it need not.
@@ -50,6 +51,18 @@ const RunsPerWorker = 16
 
 // Wanted is how many of n workers get the wake-up first.
 func (d Due) Wanted(n int) int { return min(max((d.Runs+RunsPerWorker-1)/RunsPerWorker, 1), n) }
+
+// And returns the wake-up with the kinds of another one's runs, too.
+func (d Due) And(other Due) Due {
+	d.Mixed = d.Mixed || other.Mixed || d.Limited != other.Limited
+	d.Limited = d.Limited || other.Limited
+	return d
+}
+
+// Covers reports whether whoever looks by this wake-up finds the runs of another one.
+func (d Due) Covers(other Due) bool {
+	return (d.Limited || !other.Limited) && (d.Mixed || !d.Limited || other.Limited && !other.Mixed)
+}
 
 // Waker passes signals between all users of a store, in this process and in others. A signal
 // is a hint: it may come late, twice, for nothing, or not at all, and only what is stored

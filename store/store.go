@@ -119,6 +119,10 @@ type ClaimRequest struct {
 	Limit      int  // how many runs to take at most; at least 1
 	Alone      bool // nothing else executes in the worker's process; recorded for the crash rule. Only with Limit 1
 	Guess      bool // sent for the first time, without knowing of a run that is due: an answer without runs needs no second look
+	// Exhausted, if it is not nil, is set by a store that knows after a claim of limited
+	// runs that no run is left on the lines of its Admissions which could start now, or will
+	// at an instant that it knows.
+	Exhausted *bool
 }
 
 // ClaimedRun is a run as its claim returns it: what a handler needs.

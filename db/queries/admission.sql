@@ -8,7 +8,7 @@
 -- name: TakeTurns :one
 -- Takes turns from lines, in the order wanted, and locks their gates; returns the gates
 -- that are the admission's, by the age of their turns, which it returns too, and leaves
--- them in admission.gates.
+-- them in admission.gates. Taken is how many turns that was; busy: some were put back.
 -- A gate that does not exist is created.
 -- The turns of a gate that another admission has go back, a moment later: that admission
 -- may have counted before what they announce was committed. One turn answers for all that
@@ -98,7 +98,13 @@ SELECT pg_catalog.set_config(
     coalesce(
         array_agg(answered.due_at ORDER BY answered.due_at, answered.gate),
         '{}'
-    )::timestamptz[] AS dues
+    )::timestamptz[] AS dues,
+    (SELECT count(*) FROM taken)::int AS taken,
+    EXISTS (
+        SELECT
+        FROM taken
+        WHERE taken.gate NOT IN (SELECT ours.gate FROM ours)
+    )::boolean AS busy
 FROM (
     SELECT taken.gate, min(taken.due_at) AS due_at
     FROM taken

@@ -56,7 +56,7 @@ func (p *Plan) call(lanes map[store.LaneID]store.Due) (known bool) {
 	known = true
 	for id, due := range lanes {
 		l, turns := p.byID[id], p.byLine[id]
-		if l != nil {
+		if l != nil && (due.Mixed || !due.Limited) {
 			l.due = true
 		}
 		if turns != nil { // a limit's line, or a lane that has limited runs too

@@ -190,6 +190,8 @@ func TestPlan_ClaimsByWakeUpsWithoutReadingTheHeads(t *testing.T) {
 		{"nothing", idle(), claimplan.Woken{}, 0, claimplan.ByHeads, nil},
 		{"a lane that is not known", idle(), claimplan.Woken{Lanes: map[store.LaneID]store.Due{3: {Lane: 3}}}, 0, claimplan.ByHeads, nil},
 		{"a lane that has limited runs for the first time", idle(), claimplan.Woken{Lanes: map[store.LaneID]store.Due{2: {Lane: 2, Limited: true}}}, 0,
+			claimplan.ByHeads, nil},
+		{"a lane that has runs of both kinds", idle(), claimplan.Woken{Lanes: map[store.LaneID]store.Due{2: {Lane: 2, Limited: true, Mixed: true}}}, 0,
 			claimplan.ByHeads, []store.LaneID{2}},
 		{"a lane known to have limited runs", planned(store.Head{Lane: 2}, store.Head{Lane: 2, Line: 2}),
 			claimplan.Woken{Lanes: map[store.LaneID]store.Due{2: {Lane: 2, Limited: true}}}, 0, claimplan.NamedLanes, nil},

@@ -32,21 +32,29 @@ func (u *WakeUps) Add(due store.Due) {
 	if u.lanes == nil {
 		u.lanes = map[store.LaneID]store.Due{}
 	}
-	due.Limited = due.Limited || u.lanes[due.Lane].Limited
-	u.lanes[due.Lane] = due
+	u.lanes[due.Lane] = joined(due, u.lanes)
+}
+
+// joined is a wake-up with the kinds of runs of the one that its lane has among lanes.
+func joined(due store.Due, lanes map[store.LaneID]store.Due) store.Due {
+	if before, there := lanes[due.Lane]; there {
+		return due.And(before)
+	}
+	return due
 }
 
 // Watch has a lane examined with every claim, until an instant and once after it. It lasts
-// as long as an earlier one of the lane asks for, and looks for limited runs if that does.
+// as long as an earlier one of the lane asks for, and looks for its kinds of runs too.
 func (u *WakeUps) Watch(due store.Due, until time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.watches == nil {
 		u.watches = map[store.LaneID]watching{}
 	}
-	before := u.watches[due.Lane]
-	due.Limited = due.Limited || before.Limited
-	u.watches[due.Lane] = watching{due, max(until, before.until)}
+	if before, watched := u.watches[due.Lane]; watched {
+		due, until = due.And(before.Due), max(until, before.until)
+	}
+	u.watches[due.Lane] = watching{due, until}
 }
 
 // AddAnywhere records a wake-up that names no lane.
@@ -87,9 +95,7 @@ func (u *WakeUps) Take(now time.Duration) (t Woken) {
 		if t.Lanes == nil {
 			t.Lanes = map[store.LaneID]store.Due{}
 		}
-		due := w.Due
-		due.Limited = due.Limited || t.Lanes[lane].Limited
-		t.Lanes[lane] = due
+		t.Lanes[lane] = joined(w.Due, t.Lanes)
 		if now >= w.until { // this is the last look
 			delete(u.watches, lane)
 		} else if t.Again == 0 || w.Every < t.Again {

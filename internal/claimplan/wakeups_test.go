@@ -48,7 +48,24 @@ func TestWakeUps_AWatchStaysOneForLimitedRuns(t *testing.T) {
 	u.Watch(store.Due{Lane: 1, Every: time.Second, Limited: true}, 10*time.Second)
 	u.Watch(store.Due{Lane: 1, Every: time.Second}, 5*time.Second)
 	require.True(t, u.Take(time.Second).Lanes[1].Limited)
-	require.True(t, u.Take(6*time.Second).Lanes[1].Limited)
-	require.True(t, u.Take(10*time.Second).Lanes[1].Limited, "the last look")
+	require.True(t, u.Take(time.Second).Lanes[1].Mixed, "and looks for others, too")
+	require.True(t, u.Take(6 * time.Second).Lanes[1].Limited)
+	require.True(t, u.Take(10 * time.Second).Lanes[1].Limited, "the last look")
 	require.Empty(t, u.Take(11*time.Second).Lanes)
+}
+
+func TestWakeUps_OfOneLaneJoinTheirKindsOfRuns(t *testing.T) {
+	limited, plain, mixed := store.Due{Lane: 1, Limited: true}, store.Due{Lane: 1}, store.Due{Lane: 1, Limited: true, Mixed: true}
+	for _, one := range []struct{ first, second, want store.Due }{
+		{limited, limited, limited}, {plain, plain, plain}, {limited, plain, mixed}, {plain, limited, mixed}, {mixed, limited, mixed}, {plain, mixed, mixed},
+	} {
+		var u claimplan.WakeUps
+		u.Add(one.first)
+		u.Add(one.second)
+		require.Equal(t, one.want, u.Take(0).Lanes[1])
+		u.Watch(one.first, time.Second)
+		u.Add(one.second)
+		require.Equal(t, one.want, u.Take(time.Second).Lanes[1])
+		require.Equal(t, one.want == one.first, one.first.Covers(one.second))
+	}
 }

@@ -84,6 +84,7 @@ type admission struct {
 
 	used markArgs      // by which lines were read
 	took time.Duration // to take the turns and to read
+	all  bool          // it has all turns that were due on its lines
 }
 
 func (a *admission) run(ctx context.Context) error {
@@ -92,7 +93,9 @@ func (a *admission) run(ctx context.Context) error {
 		return err
 	}
 	if len(gates) == 0 {
-		_, err = a.conn.Exec(ctx, queries.Commit)
+		if _, err = a.conn.Exec(ctx, queries.Commit); err == nil {
+			a.exhausts(&admit.Decision{})
+		}
 		return err
 	}
 	a.input.Room = a.request.Limit
@@ -133,8 +136,10 @@ func (a *admission) take(ctx context.Context) (gates []int64, err error) {
 		b.add(queries.Idle)
 	}
 	var turns []time.Time
+	var taken int
+	var busy bool
 	b.add(queries.TakeTurns, lines, takes, small(a.request.Limit), micro(admit.BusyAgain), int32(spareTurns)).QueryRow(func(row pgx.Row) error {
-		return row.Scan(&gates, &turns)
+		return row.Scan(&gates, &turns, &taken, &busy)
 	})
 	var found []admit.Gate
 	a.used = a.marks.of(a.request.Lanes)
@@ -143,12 +148,20 @@ func (a *admission) take(ctx context.Context) (gates []int64, err error) {
 	if err := a.send(ctx, a.conn, b); err != nil {
 		return nil, err
 	}
-	a.took = lease.Elapsed() - began
+	a.took, a.all = lease.Elapsed()-began, !busy && taken < int(slices.Min(append(takes, small(a.request.Limit))))
 	a.learn(gates, found, admit.Quantum(a.request.Limit, len(gates))+1)
 	if a.shallow(gates, turns) {
 		return gates, a.readBelow(ctx, gates)
 	}
 	return gates, nil
+}
+
+// exhausts says whether the admission has left nothing of its lines that a worker could
+// start: what it leaves for one, now or later, it announces by a turn.
+func (a *admission) exhausts(d *admit.Decision) {
+	if a.request.Exhausted != nil {
+		*a.request.Exhausted = a.all && len(d.Admitted) < a.request.Limit && len(d.Turns)+len(d.Due) == 0
+	}
 }
 
 // readBelow reads the lines again, from their beginnings.

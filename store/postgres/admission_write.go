@@ -58,6 +58,7 @@ func (a *admission) write(ctx context.Context, d *admit.Decision) error {
 	a.tally.Decided(d)
 	a.order(d)
 	a.mark(d)
+	a.exhausts(d)
 	if len(d.Cancel) > 0 {
 		a.hint()
 	}

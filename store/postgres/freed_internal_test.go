@@ -83,11 +83,12 @@ func TestFreedPlacesLeaveAWatch(t *testing.T) {
 		running.Go(func() { s.sendHints(ctx) })
 		here := s.hints.here.Join()
 		const gap = 9 * time.Millisecond
+		line := []store.LineID{admit.LimitLine(1)}
 		sent := 0
 		enqueue := func() (announced bool) {
 			s.hints.pace.enqueued(lease.Running())
 			s.hintDue([]store.Due{{Lane: 1, Runs: 1}})
-			s.hintFreed([]store.LineID{admit.LimitLine(1)})
+			s.hintFreed(line, line)
 			pass(gap)
 			require.False(t, s.hints.freed.any(), "freed places are to be sent soon")
 			for _, signal := range here.Take() {
@@ -120,7 +121,7 @@ func TestFreedPlacesLeaveAWatch(t *testing.T) {
 		for !enqueue() {
 		}
 		s.hints.due.add(store.Due{Lane: 1, Runs: 1})
-		s.hintFreed([]store.LineID{admit.LimitLine(1)})
+		s.hintFreed(line, line)
 		pass(gap)
 		require.True(t, s.hints.due.any())
 		pass(watchFor)
@@ -142,7 +143,7 @@ func TestTheLastHintsAreSent(t *testing.T) {
 	s := &Store{config: Config{NoNotify: true}}
 	s.hints.init()
 	now := lease.Running()
-	s.hints.pace = pace{sent: now, until: now + time.Hour, watched: map[store.LaneID]struct{}{1: {}}}
+	s.hints.pace = pace{sent: now, until: now + time.Hour, watched: map[store.LaneID]store.Due{1: {}}}
 	s.hintDue([]store.Due{{Lane: 1, Runs: 1}})
 	ctx, end := context.WithCancel(t.Context())
 	end()

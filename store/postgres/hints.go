@@ -242,11 +242,11 @@ func (s *Store) notifier() *pgxpool.Pool {
 // a run is notified of within watchFor. It is pure but for its mutex.
 type pace struct {
 	mu      sync.Mutex
-	last    time.Duration // monotonic clock of the last enqueue
-	gap     time.Duration // between enqueues, lately
-	sent    time.Duration // monotonic clock of the last notification; zero: none
-	until   time.Duration // monotonic clock: some worker looks by itself until then
-	watched map[store.LaneID]struct{}
+	last    time.Duration              // monotonic clock of the last enqueue
+	gap     time.Duration              // between enqueues, lately
+	sent    time.Duration              // monotonic clock of the last notification; zero: none
+	until   time.Duration              // monotonic clock: some worker looks by itself until then
+	watched map[store.LaneID]store.Due // by what they were notified of
 }
 
 const (
@@ -305,7 +305,7 @@ func (p *pace) covers(all []store.Due) bool {
 	runs := 0
 	for i := range all {
 		runs += all[i].Runs
-		if _, watched := p.watched[all[i].Lane]; !watched || all[i].In > 0 || all[i].Draw != 0 {
+		if watch, watched := p.watched[all[i].Lane]; !watched || !watch.Covers(all[i]) || all[i].In > 0 || all[i].Draw != 0 {
 			return false
 		}
 	}
@@ -332,8 +332,8 @@ func (p *pace) notified(now time.Duration, all []store.Due) {
 	if p.sent = now; len(all) == 0 {
 		return
 	}
-	for i := range all { // most of those that came under a watch have been found
-		if _, watched := p.watched[all[i].Lane]; watched && all[i].Passed == 0 && all[i].Runs <= watchMost {
+	for i := range all { // most of those that came under a watch, which may just be over, have been found
+		if watch, watched := p.watched[all[i].Lane]; watched && now < p.until+hintPause && watch.Covers(all[i]) && all[i].Passed == 0 && all[i].Runs <= watchMost {
 			all[i].Runs = 1
 		}
 	}
@@ -341,11 +341,11 @@ func (p *pace) notified(now time.Duration, all []store.Due) {
 		return
 	}
 	every := min(max(p.gap*10/watchShare, watchOften), watchSeldom)
-	p.until, p.watched = now+watchFor, map[store.LaneID]struct{}{}
+	p.until, p.watched = now+watchFor, map[store.LaneID]store.Due{}
 	for i := range all {
 		if due := &all[i]; due.In == 0 && due.Passed == 0 {
 			due.Every, due.For = every.Truncate(time.Millisecond), watchFor
-			p.watched[due.Lane] = struct{}{}
+			p.watched[due.Lane] = *due
 		}
 	}
 }

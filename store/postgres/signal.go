@@ -109,8 +109,9 @@ func (b *dueBox) add(all ...store.Due) (sooner bool) {
 		case due.Draw != 0:
 			sooner, b.passed = true, append(b.passed, due)
 		case there:
-			due.Runs, due.In, due.Limited = due.Runs+before.Runs, min(due.In, before.In), due.Limited || before.Limited
-			sooner = sooner || due.In < before.In || before.Runs <= watchMost && due.Runs > watchMost
+			due = due.And(before)
+			due.Runs, due.In = due.Runs+before.Runs, min(due.In, before.In)
+			sooner = sooner || due.In < before.In || before.Runs <= watchMost && due.Runs > watchMost || !before.Covers(due)
 			b.lanes[key] = due
 		default:
 			sooner, b.lanes[key] = true, due
@@ -167,7 +168,7 @@ func duesOf(runs []store.NewRun, set laneSet) []store.Due {
 		run := &runs[i]
 		if len(all) > 0 && sameLane(last, run) && run.At.Equal(last.At) && run.Delay() == last.Delay() {
 			all[len(all)-1].Runs++
-			all[len(all)-1].Limited = all[len(all)-1].Limited || len(run.Limits) > 0
+			all[len(all)-1] = all[len(all)-1].And(store.Due{Limited: len(run.Limits) > 0})
 			continue
 		}
 		in := run.Delay()
@@ -193,14 +194,16 @@ func duesOf(runs []store.NewRun, set laneSet) []store.Due {
 const (
 	dueLetter    = 'd'
 	duesPerCall  = 120 // a payload has to be shorter than 8000 bytes
-	fieldsOfDue  = 4   // and one more where some of the runs have limits
+	fieldsOfDue  = 4   // and one more, kindMixed or kindLimited, where some of the runs have limits
+	kindMixed    = 1   // some runs have none; of a program that does not tell them apart: perhaps
+	kindLimited  = 2
 	fieldsOfHead = 4
 	numeralsBase = 36
 )
 
 // duePayloads writes wake-ups, those that are alike in as few notifications as will do:
 //
-//	SELF d<draw>,<passed>,<every>,<for>;<lane>,<names>,<runs>,<in>[,1];…
+//	SELF d<draw>,<passed>,<every>,<for>;<lane>,<names>,<runs>,<in>[,<kind>];…
 //
 // every, for and in are milliseconds.
 //
@@ -243,8 +246,11 @@ func duePayload(self string, all []store.Due) string {
 		number(',', due.Names)
 		number(',', uint64(max(due.Runs, 0)))
 		number(',', uint64(max(due.In.Milliseconds(), 0)))
-		if due.Limited {
-			number(',', 1)
+		switch {
+		case due.Mixed:
+			number(',', kindMixed)
+		case due.Limited:
+			number(',', kindLimited)
 		}
 	}
 	if (len(text)-len(self)-1)%markLength == 0 {
@@ -271,7 +277,8 @@ func readDue(text string) (signals []store.Signal) {
 		signals = append(signals, store.Signal{Kind: store.RunsDue, Due: store.Due{
 			Lane: store.LaneID(fields[0]), Names: fields[1], Runs: int(small(int(min(fields[2], 1<<31)))), //nolint:gosec // bounded
 			In: fromMillis(fields[3]), Draw: uint32(head[0]), Passed: int(min(head[1], 1<<20)), //nolint:gosec // likewise
-			Every: fromMillis(head[2]), For: fromMillis(head[3]), Limited: len(fields) > fieldsOfDue,
+			Every: fromMillis(head[2]), For: fromMillis(head[3]),
+			Limited: len(fields) > fieldsOfDue, Mixed: len(fields) > fieldsOfDue && fields[fieldsOfDue] != kindLimited,
 		}})
 	}
 	return signals

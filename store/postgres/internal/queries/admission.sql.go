@@ -1508,7 +1508,13 @@ SELECT pg_catalog.set_config(
     coalesce(
         array_agg(answered.due_at ORDER BY answered.due_at, answered.gate),
         '{}'
-    )::timestamptz[] AS dues
+    )::timestamptz[] AS dues,
+    (SELECT count(*) FROM taken)::int AS taken,
+    EXISTS (
+        SELECT
+        FROM taken
+        WHERE taken.gate NOT IN (SELECT ours.gate FROM ours)
+    )::boolean AS busy
 FROM (
     SELECT taken.gate, min(taken.due_at) AS due_at
     FROM taken
@@ -1528,6 +1534,8 @@ type TakeTurnsParams struct {
 type TakeTurnsRow struct {
 	Gates []int64
 	Dues  []time.Time
+	Taken int32
+	Busy  bool
 }
 
 // States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
@@ -1538,7 +1546,7 @@ type TakeTurnsRow struct {
 // admission.gates, a setting of the transaction, for those that are given none.
 // Takes turns from lines, in the order wanted, and locks their gates; returns the gates
 // that are the admission's, by the age of their turns, which it returns too, and leaves
-// them in admission.gates.
+// them in admission.gates. Taken is how many turns that was; busy: some were put back.
 // A gate that does not exist is created.
 // The turns of a gate that another admission has go back, a moment later: that admission
 // may have counted before what they announce was committed. One turn answers for all that
@@ -1559,7 +1567,12 @@ func (q *Queries) TakeTurns(ctx context.Context, arg TakeTurnsParams) (TakeTurns
 		arg.Spare,
 	)
 	var i TakeTurnsRow
-	err := row.Scan(&i.Gates, &i.Dues)
+	err := row.Scan(
+		&i.Gates,
+		&i.Dues,
+		&i.Taken,
+		&i.Busy,
+	)
 	return i, err
 }
 
