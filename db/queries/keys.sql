@@ -102,6 +102,7 @@ RETURNING run_id;
 -- name: TakeWaiting :many
 -- TakeReady for a limited run, which waits in the line of one of its gates, or of none.
 -- One that wanted more than one place may have been in the way of others: see CancelWaiting.
+-- Freed are the lines of its turns, as computed: producers may insert turns, not read them.
 -- Index: waiting_order, a probe for each gate. Locks and idempotence: as TakeReady.
 WITH taken AS (
     DELETE FROM durable.waiting
@@ -119,13 +120,19 @@ WITH taken AS (
     FROM (SELECT DISTINCT touched.gate FROM touched) freed
 -- end
 )
-SELECT taken.run_id
+SELECT
+    taken.run_id,
+    ARRAY(
+        SELECT DISTINCT (1 << 30) + (touched.gate >> 43)::int
+        FROM touched
+    )::int[] AS freed
 FROM taken;
 
 -- name: ReplaceRun :many
 -- Gives a pending run what a later enqueue with the same key has, and a new place in
 -- line; an isolated run stays isolated. What an attempt has noted for the next one was
 -- about other args and is deleted, and so are the permits of gates that it had and kept.
+-- Freed are the lines of the turns for those, as in TakeWaiting.
 -- Index: runs_pkey, lanes_pkey, progress_pkey. Locks: the run; the transaction has
 -- deleted its row of ready, so no other one changes it.
 -- A lane number that no longer names the lane it was learnt as becomes NULL and fails
@@ -240,7 +247,12 @@ WITH replaced AS (
     FROM (SELECT DISTINCT touched.gate FROM touched) freed
 -- end
 )
-SELECT replaced.id
+SELECT
+    replaced.id,
+    ARRAY(
+        SELECT DISTINCT (1 << 30) + (touched.gate >> 43)::int
+        FROM touched
+    )::int[] AS freed
 FROM replaced;
 
 -- name: EnqueueKeyedRuns :many

@@ -105,7 +105,8 @@ FROM cancelled;
 -- name: CancelWaiting :many
 -- CancelPending for limited runs, which wait in the lines of their gates. No gate is locked:
 -- a turn without a waiter is harmless. A run that wanted more than one place of one gate may
--- have been in the way of others: its gate has a turn.
+-- have been in the way of others: its gate has a turn. Freed are the lines of such turns,
+-- and of those for places that it has freed.
 -- Index: runs_pkey, waiting_order, one probe for each gate of a run. Locks and idempotence:
 -- as CancelPending.
 WITH taken AS MATERIALIZED (
@@ -158,6 +159,7 @@ WITH taken AS MATERIALIZED (
     SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
     FROM (SELECT DISTINCT touched.gate FROM touched) freed
 -- end
+    RETURNING line
 ), reported AS (
     INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
     SELECT cancelled.id, now(), 5, @reason::text, abs(cancelled.lane)
@@ -170,7 +172,9 @@ WITH taken AS MATERIALIZED (
     FROM cancelled
     WHERE @singly::boolean
 )
-SELECT cancelled.id
+SELECT
+    cancelled.id,
+    ARRAY(SELECT DISTINCT freed.line FROM freed)::int[] AS freed
 FROM cancelled;
 
 -- name: RequestCancels :many
@@ -419,6 +423,7 @@ WITH taken AS MATERIALIZED (
     SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
     FROM (SELECT DISTINCT touched.gate FROM touched) freed
 -- end
+    RETURNING line
 ), attempts_deleted AS (
     DELETE FROM durable.attempts
     WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
@@ -434,11 +439,14 @@ WITH taken AS MATERIALIZED (
     FROM deleted
     WHERE @singly::boolean
 )
-SELECT deleted.id
+SELECT
+    deleted.id,
+    ARRAY(SELECT DISTINCT freed.line FROM freed)::int[] AS freed
 FROM deleted;
 
 -- name: DeleteFinished :many
 -- Deletes finished runs with all that belongs to them; keyed as in RetryRuns.
+-- Freed are the lines of turns for places that a dead run has kept.
 -- Index: runs_pkey, attempts_pkey, problems_pkey, progress_pkey. Locks: the runs, with
 -- SKIP LOCKED. Idempotent: a repeat finds no rows.
 WITH locked_runs AS MATERIALIZED (
@@ -471,6 +479,7 @@ WITH locked_runs AS MATERIALIZED (
     SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
     FROM (SELECT DISTINCT touched.gate FROM touched) freed
 -- end
+    RETURNING line
 ), attempts_deleted AS (
     DELETE FROM durable.attempts
     WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
@@ -486,7 +495,9 @@ WITH locked_runs AS MATERIALIZED (
     FROM deleted
     WHERE @singly::boolean
 )
-SELECT deleted.id
+SELECT
+    deleted.id,
+    ARRAY(SELECT DISTINCT freed.line FROM freed)::int[] AS freed
 FROM deleted;
 
 -- name: LockKey :one

@@ -242,7 +242,7 @@ FROM lined;
 -- Deletes runs whose retention has passed, with their keys. A run whose key is held to a
 -- later time stays, and so does one whose key is locked: it is being enqueued again.
 -- Whether its retention has passed is checked again on the locked row: a retry that came
--- first wins.
+-- first wins. Freed are the lines of turns for places that a dead run has kept.
 -- Index: runs_pkey, unique_keys_pkey. Locks: the keys that name the runs, then the runs,
 -- both with SKIP LOCKED: it waits for no transaction, so the order of locks cannot
 -- matter, and what others have locked is left to the next pass.
@@ -307,6 +307,7 @@ WITH keyed AS MATERIALIZED (
     SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
     FROM (SELECT DISTINCT touched.gate FROM touched) freed
 -- end
+    RETURNING line
 ), keys_deleted AS (
     DELETE FROM durable.unique_keys
     USING free_keys
@@ -315,7 +316,9 @@ WITH keyed AS MATERIALIZED (
       AND unique_keys.run_id = free_keys.id
       AND free_keys.id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
 )
-SELECT count(*)
+SELECT
+    count(*) AS deleted,
+    ARRAY(SELECT DISTINCT freed.line FROM freed)::int[] AS freed
 FROM deleted;
 
 -- name: SweepRests :exec
@@ -346,7 +349,8 @@ WHERE run_id = ANY (ARRAY(SELECT gone.id FROM gone));
 -- Requeues runs that were running under a claim without a lease. As a hand-back: pending
 -- and due now, the attempt refunded, no crash counted. One whose crash policy is dead
 -- ends dead, and another whose cancellation was requested ends cancelled. claims maps an
--- id to the claim it was found under; a run that has another by now is left alone.
+-- id to the claim it was found under; a run that has another by now is left alone. Freed
+-- are the lines of turns for places that it has freed.
 -- Index: runs_pkey. Locks: the runs, with SKIP LOCKED.
 -- Idempotent: a repeat finds the claim gone.
 WITH locked_runs AS MATERIALIZED (
@@ -482,6 +486,7 @@ WITH locked_runs AS MATERIALIZED (
     SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
     FROM (SELECT DISTINCT touched.gate FROM touched) freed
 -- end
+    RETURNING line
 ), reported AS (
     INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
     SELECT
@@ -511,7 +516,8 @@ SELECT
         '?'
     )::text AS worker,
     returned.state,
-    returned.crash_count
+    returned.crash_count,
+    ARRAY(SELECT DISTINCT freed.line FROM freed)::int[] AS freed
 FROM returned
 JOIN durable.lanes ON lanes.id = abs(returned.lane);
 

@@ -34,6 +34,7 @@ func (s *Store) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Rece
 	}
 	var receipts []store.Receipt
 	var dues []store.Due
+	var freed []store.LineID
 	insert := func() (err error) { // in one transaction, with the wake-ups where they fit in
 		set := placesOf(runs)
 		if err := s.placeIDs(ctx, set, runs); err != nil {
@@ -41,7 +42,7 @@ func (s *Store) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Rece
 		}
 		dues = duesOf(runs, set.lanes)
 		if rules.AnyKeyed(runs) {
-			receipts, err = s.insertKeyed(ctx, s.general, runs, set)
+			receipts, freed, err = s.insertKeyed(ctx, s.general, runs, set)
 			return err
 		}
 		r := s.ride(dues)
@@ -63,15 +64,18 @@ func (s *Store) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Rece
 		return nil, s.fail("enqueue", err)
 	}
 	s.hintDue(dues)
+	s.hintFreed(freed, freed)
 	return receipts, nil
 }
 
-// insertInto stores runs, with or without keys, in a transaction of the caller.
-func (s *Store) insertInto(ctx context.Context, to sender, runs []store.NewRun, set places) ([]store.Receipt, error) {
+// insertInto stores runs, with or without keys, in a transaction of the caller. Freed are
+// the lines of turns for places that runs had which were replaced.
+func (s *Store) insertInto(ctx context.Context, to sender, runs []store.NewRun, set places) (answers []store.Receipt, freed []store.LineID, err error) {
 	if rules.AnyKeyed(runs) {
 		return s.insertKeyed(ctx, to, runs, set)
 	}
-	return s.insertUnkeyed(ctx, to, runs, set, perhapsAgain, nil) // in a transaction a refused statement would be its end
+	answers, err = s.insertUnkeyed(ctx, to, runs, set, perhapsAgain, nil) // in a transaction a refused statement would be its end
+	return answers, nil, err
 }
 
 // freshness says whether runs may be stored already.
@@ -232,5 +236,20 @@ func scanIDs(rows pgx.Rows, each func(uuid.UUID)) error {
 		}
 		each(id)
 	}
+	return rows.Err()
+}
+
+// scanFreed is scanIDs for a statement that frees places: each row also has the lines of
+// all turns for them.
+func scanFreed(rows pgx.Rows, freed *[]store.LineID, each func(uuid.UUID)) error {
+	var id uuid.UUID
+	var lines []store.LineID
+	for rows.Next() {
+		if err := rows.Scan((*binaryUUID)(&id), &lines); err != nil {
+			return err
+		}
+		each(id)
+	}
+	*freed = append(*freed, lines...)
 	return rows.Err()
 }

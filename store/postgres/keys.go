@@ -58,6 +58,7 @@ type keyedInsert struct {
 	stored  map[store.RunID]struct{} // by this enqueue, before it asked
 	known   map[store.RunID]struct{} // stored, by whomever
 	taken   map[store.RunID]bool     // pending runs whose place in the line is ours
+	freed   []store.LineID           // the lines of turns for places that these had, or kept from others
 	holders map[keyName]*keyHolder
 
 	receipts []store.Receipt
@@ -67,23 +68,23 @@ type keyedInsert struct {
 
 // insertKeyed is insert for runs of which some have keys. In a caller's
 // transaction the keys stay locked until it ends, and its own limits and
-// isolation hold.
-func (s *Store) insertKeyed(ctx context.Context, to sender, runs []store.NewRun, set places) (answers []store.Receipt, err error) {
+// isolation hold. Freed is as in insertInto.
+func (s *Store) insertKeyed(ctx context.Context, to sender, runs []store.NewRun, set places) (answers []store.Receipt, freed []store.LineID, err error) {
 	pool, own := to.(*pgxpool.Pool)
 	if !own {
 		k := s.newKeyedInsert(to, runs, set)
 		if err := k.keep(ctx, &batch{names: s.names}, mayBeNew(runs)); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		return k.receipts, nil
+		return k.receipts, k.freed, nil
 	}
 	if len(runs) == 1 && len(runs[0].Limits) == 0 {
 		if done, err := s.insertOneNew(ctx, runs[0], set); done || err != nil {
-			return receipts(runs, nil), err
+			return receipts(runs, nil), nil, err
 		}
 	}
 	try := func(most time.Duration) (err error) {
-		answers, err = s.storeKeyedAlone(ctx, pool, runs, set, most)
+		answers, freed, err = s.storeKeyedAlone(ctx, pool, runs, set, most)
 		return err
 	}
 	err = try(heldLimit)
@@ -94,9 +95,9 @@ func (s *Store) insertKeyed(ctx context.Context, to sender, runs []store.NewRun,
 		err = s.patiently(ctx, func() error { return try(lockLimit) })
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return answers, nil
+	return answers, freed, nil
 }
 
 // holderTries bounds how often the holders are read again because one was claimed,
@@ -105,10 +106,12 @@ const holderTries = 100
 
 // storeKeyedAlone does it in a transaction of its own, begun and committed in
 // the batches that do the work.
-func (s *Store) storeKeyedAlone(ctx context.Context, pool *pgxpool.Pool, runs []store.NewRun, set places, most time.Duration) (answers []store.Receipt, err error) {
+func (s *Store) storeKeyedAlone(
+	ctx context.Context, pool *pgxpool.Pool, runs []store.NewRun, set places, most time.Duration,
+) (answers []store.Receipt, freed []store.LineID, err error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer conn.Release()
 	b := &batch{names: s.names}
@@ -126,9 +129,9 @@ func (s *Store) storeKeyedAlone(ctx context.Context, pool *pgxpool.Pool, runs []
 	}
 	if err != nil {
 		_, _ = conn.Exec(ctx, queries.Rollback) // one that fails here is closed when it is released
-		return nil, err
+		return nil, nil, err
 	}
-	return k.receipts, nil
+	return k.receipts, k.freed, nil
 }
 
 func (s *Store) newKeyedInsert(to sender, runs []store.NewRun, set places) *keyedInsert {
@@ -276,14 +279,7 @@ func (k *keyedInsert) take(ctx context.Context) (complete bool, err error) {
 			continue
 		}
 		wanted = append(wanted, holder.id)
-		took := func(rows pgx.Rows) error {
-			return scanIDs(rows, func(id uuid.UUID) { k.taken[id] = true })
-		}
-		if holder.row.Gates == "" {
-			b.add(queries.TakeReady, holder.row.Lane, holder.row.DueAt, holder.id).Query(took)
-		} else {
-			b.add(queries.TakeWaiting, holder.row.Gates, holder.row.Lane, holder.row.DueAt, holder.id).Query(took)
-		}
+		k.addTake(b, holder)
 	}
 	if len(wanted) == 0 {
 		return true, nil
@@ -292,14 +288,23 @@ func (k *keyedInsert) take(ctx context.Context) (complete bool, err error) {
 	return !slices.ContainsFunc(wanted, func(id store.RunID) bool { return !k.taken[id] }), err
 }
 
+// addTake takes a run out of its line.
+func (k *keyedInsert) addTake(b *batch, holder *keyHolder) {
+	took := func(id uuid.UUID) { k.taken[id] = true }
+	if row := &holder.row; row.Gates == "" {
+		b.add(queries.TakeReady, row.Lane, row.DueAt, holder.id).Query(func(rows pgx.Rows) error { return scanIDs(rows, took) })
+	} else {
+		b.add(queries.TakeWaiting, row.Gates, row.Lane, row.DueAt, holder.id).Query(func(rows pgx.Rows) error { return scanFreed(rows, &k.freed, took) })
+	}
+}
+
 // write stores what was decided.
 func (k *keyedInsert) write(ctx context.Context) error {
 	stored := map[store.RunID]struct{}{}
-	note := func(rows pgx.Rows) error {
-		return scanIDs(rows, func(id uuid.UUID) { stored[id] = struct{}{} })
-	}
 	b := &batch{names: k.store.names}
-	k.addReplacements(b, note)
+	k.addReplacements(b, func(rows pgx.Rows) error {
+		return scanFreed(rows, &k.freed, func(id uuid.UUID) { stored[id] = struct{}{} })
+	})
 	var plain []store.NewRun
 	for i := range k.runs {
 		run := &k.runs[i]
@@ -307,7 +312,7 @@ func (k *keyedInsert) write(ctx context.Context) error {
 			plain, k.places = append(plain, *run), append(k.places, i)
 		}
 	}
-	addRuns(b, append(plain, k.fresh...), k.set, note) // together: their due instants are one statement's
+	addRuns(b, append(plain, k.fresh...), k.set, scanInto(stored)) // together: their due instants are one statement's
 	k.addKeys(b)
 	ends := k.commits && len(k.taken) == 0 // else what was taken is compared first
 	if ends {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/durable"
@@ -230,10 +231,23 @@ func TestThePlaceOfADeadRunIsHandedOverByAWakeUp(t *testing.T) {
 	l.enqueue(owner)
 	_, held := l.admit(1)
 	require.Len(t, held, 1)
-	db, err := postgres.Open(t.Context(), l.url, postgres.Config{Schema: l.schema})
-	require.NoError(t, err)
-	t.Cleanup(db.Close)
-	ctx, stop := context.WithCancel(t.Context())
+	l.handsOver(func() {
+		l.shift(t, 2*time.Minute)
+		done, err := l.Reclaim(t.Context(), store.ReclaimRequest{Limit: 10, MaxCrashes: 5})
+		require.NoError(t, err)
+		require.Len(t, done.Runs, 1)
+		require.Equal(t, store.Dead, done.Runs[0].State)
+	})
+}
+
+// handsOver requires that a run which waits for a place begins once that is freed. It
+// begins in a store of its own, whose worker polls each minute.
+func (l *limited) handsOver(free func()) {
+	l.t.Helper()
+	db, err := postgres.Open(l.t.Context(), l.url, postgres.Config{Schema: l.schema})
+	require.NoError(l.t, err)
+	l.t.Cleanup(db.Close)
+	ctx, stop := context.WithCancel(l.t.Context())
 	var workers sync.WaitGroup
 	defer workers.Wait()
 	defer stop()
@@ -246,16 +260,161 @@ func TestThePlaceOfADeadRunIsHandedOverByAWakeUp(t *testing.T) {
 	})
 	workers.Go(func() { _ = w.Run(ctx) })
 	next := l.enqueue(limitedRun(use("doc", "")))
-	require.Eventually(t, func() bool { return l.count("select count(*) from turns") == 0 }, 20*time.Second, 50*time.Millisecond, "it has looked")
-	l.shift(t, 2*time.Minute)
-	done, err := l.Reclaim(ctx, store.ReclaimRequest{Limit: 10, MaxCrashes: 5})
-	require.NoError(t, err)
-	require.Len(t, done.Runs, 1)
-	require.Equal(t, store.Dead, done.Runs[0].State)
+	require.Eventually(l.t, func() bool { return l.count("select count(*) from turns where due_at <= now()") == 0 }, 20*time.Second, 50*time.Millisecond, "it has looked")
+	require.Empty(l.t, begun)
+	free()
 	select {
 	case got := <-begun:
-		require.Equal(t, next[0], got)
+		require.Equal(l.t, next[0], got)
 	case <-time.After(20 * time.Second):
-		t.Fatal("it waits for a poll")
+		l.t.Fatal("it waits for a poll")
 	}
+}
+
+// inTheWay is a run that keeps others from their places.
+type inTheWay struct {
+	id    store.RunID
+	under store.Holder // a run that is executing
+}
+
+// ended is a run whose attempt has ended and which has kept the one place there is.
+func (l *limited) ended(until store.LimitUntil, outcome store.Outcome) inTheWay {
+	l.t.Helper()
+	owner := newRun(durable.Unique("owner"))
+	owner.MaxAttempts, owner.Limits = 5, []store.LimitUse{{Limit: "doc", Until: until}}
+	l.enqueue(owner)
+	r, held := l.admit(1)
+	require.Len(l.t, held, 1)
+	require.Equal(l.t, []store.Verdict{store.Applied}, l.settle(r, held, outcome))
+	return inTheWay{id: owner.ID}
+}
+
+// dead has kept its place when it died, and failed is pending again and has kept it.
+func (l *limited) dead() inTheWay {
+	return l.ended(store.UntilFinishedOrRevived, store.Outcome{Kind: store.Death, Error: "x"})
+}
+
+func (l *limited) failed() inTheWay {
+	return l.ended(store.UntilFinished, store.Outcome{Kind: store.Failure, After: time.Hour, Error: "x"})
+}
+
+// heavy wants more places than there are left, at the head of the line. The gate is not
+// tried again after admit.BlockedAgain, as it would be.
+func (l *limited) heavy() inTheWay {
+	l.t.Helper()
+	l.exec(`update limits set most = 10;
+		create function no_later() returns trigger language plpgsql as 'begin return case when new.due_at <= clock_timestamp() then new end; end';
+		create trigger no_later before insert on turns for each row execute function no_later()`)
+	l.enqueue(limitedRun(use("doc", "")))
+	r, held := l.admit(1)
+	require.Len(l.t, held, 1)
+	heavy := newRun(durable.Unique("owner"))
+	heavy.Limits = []store.LimitUse{{Limit: "doc", Weight: 10}}
+	l.enqueue(heavy)
+	return inTheWay{heavy.ID, store.Holder{Run: held[0].ID, Claim: r.Claim}}
+}
+
+// stranded is executing under a claim whose lease has gone, and must not be repeated.
+func (l *limited) stranded() inTheWay {
+	l.t.Helper()
+	owner := limitedRun(use("doc", ""))
+	owner.OnCrash = store.CrashDead
+	l.enqueue(owner)
+	_, held := l.admit(1)
+	require.Len(l.t, held, 1)
+	l.exec("delete from leases")
+	return inTheWay{id: owner.ID}
+}
+
+// TestPlacesAreHandedOverByWakeUps frees places by what is neither a settlement nor a
+// reclaim.
+func TestPlacesAreHandedOverByWakeUps(t *testing.T) {
+	t.Parallel()
+	operate := func(action store.RunAction) func(*limited, inTheWay) {
+		return func(l *limited, which inTheWay) {
+			changed, err := l.Operate(l.t.Context(), store.RunCommand{Action: action, Runs: []store.RunID{which.id}, By: "ann"})
+			require.NoError(l.t, err)
+			require.Equal(l.t, store.RunChanged, changed[0].Result)
+		}
+	}
+	later := func() store.NewRun { return newRun(durable.Replace("owner"), durable.After(2*time.Hour)) } // which wakes no worker
+	replaces := func(l *limited, which inTheWay, receipts []store.Receipt, err error) {
+		l.t.Helper()
+		require.NoError(l.t, err)
+		require.Equal(l.t, []store.Receipt{{ID: which.id, Existing: true}}, receipts)
+	}
+	replace := func(l *limited, which inTheWay) {
+		receipts, err := l.Enqueue(l.t.Context(), later())
+		replaces(l, which, receipts, err)
+	}
+	replaceUnder := func(l *limited, which inTheWay) {
+		receipts, err := l.EnqueueUnder(l.t.Context(), which.under, later())
+		replaces(l, which, receipts, err)
+	}
+	replaceIn := func(name string) func(*limited, inTheWay) {
+		return func(l *limited, which inTheWay) {
+			u := bindings[slices.IndexFunc(bindings, func(b binding) bool { return b.name == name })].open(l.t, l.opened)
+			receipts, err := u.Enqueue(l.t.Context(), later())
+			replaces(l, which, receipts, err)
+			require.NoError(l.t, u.Commit())
+		}
+	}
+	sweep := func(l *limited, _ inTheWay) {
+		l.exec("update runs set finished_at = finished_at - interval '2 hours' where state = 4")
+		require.Eventually(l.t, func() bool {
+			l.exec("update sweep set began_at = began_at - interval '2 hours'")
+			swept, err := l.Sweep(l.t.Context(), store.SweepRequest{By: uuid.New(), RetentionDead: time.Hour, Limit: 100})
+			require.NoError(l.t, err)
+			require.Zero(l.t, swept.Repaired+swept.Mended, "workers look for those")
+			return swept.Deleted+len(swept.Returned) == 1
+		}, 20*time.Second, 50*time.Millisecond)
+	}
+	for _, c := range []struct {
+		name string
+		held func(*limited) inTheWay
+		free func(*limited, inTheWay)
+	}{
+		{"a dead run is deleted", (*limited).dead, operate(store.DeleteRuns)},
+		{"a failed run is cancelled", (*limited).failed, operate(store.CancelRuns)},
+		{"a failed run is deleted", (*limited).failed, operate(store.DeleteRuns)},
+		{"a heavy run is cancelled", (*limited).heavy, operate(store.CancelRuns)},
+		{"a heavy run is deleted", (*limited).heavy, operate(store.DeleteRuns)},
+		{"a dead run is swept", (*limited).dead, sweep},
+		{"a stranded run is swept", (*limited).stranded, sweep},
+		{"a failed run is replaced", (*limited).failed, replace},
+		{"a heavy run is replaced", (*limited).heavy, replace},
+		{"a heavy run is replaced under a run", (*limited).heavy, replaceUnder},
+		{"a heavy run is replaced in a transaction of pgx", (*limited).heavy, replaceIn("pgx-simple")},
+		{"a failed run is replaced in a transaction of lib/pq", (*limited).failed, replaceIn("lib-pq")},
+		{"a heavy run is replaced in a transaction of stdlib", (*limited).heavy, replaceIn("stdlib")},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			l := openLimited(t, semaphore("doc", 1))
+			which := c.held(l)
+			l.handsOver(func() { c.free(l, which) })
+		})
+	}
+}
+
+// TestWhatFreesNothingWakesNoWorker deletes runs that have ended and given back their
+// places.
+func TestWhatFreesNothingWakesNoWorker(t *testing.T) {
+	t.Parallel()
+	l := openLimited(t, semaphore("doc", 10))
+	ids := l.enqueue(limitedRun(use("doc", "")), limitedRun(use("doc", "")))
+	r, held := l.admit(10)
+	require.Len(t, held, 2)
+	l.settle(r, held, store.Outcome{Kind: store.Success})
+	<-time.After(500 * time.Millisecond) // what these have announced is sent
+	listening := l.conn()
+	_, err := listening.Exec(t.Context(), "listen "+l.schema+"_wake")
+	require.NoError(t, err)
+	_, err = l.Operate(t.Context(), store.RunCommand{Action: store.DeleteRuns, Runs: ids, By: "ann"})
+	require.NoError(t, err)
+	require.Zero(t, l.count("select count(*) from runs"))
+	ctx, stop := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer stop()
+	_, err = listening.WaitForNotification(ctx)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
 }

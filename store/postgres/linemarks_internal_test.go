@@ -109,6 +109,50 @@ func TestLineMarks_AreForgottenOneByOne(t *testing.T) {
 	require.Len(t, used.gates, markMost-1)
 }
 
+// TestExhausted asks claims of limited runs whether they have left something to start. A
+// worker that rests although they have finds it at its next poll.
+func TestExhausted(t *testing.T) {
+	t.Parallel()
+	l := newMarkedLine(t)
+	claim := func(limit, take int) (n int, exhausted bool) {
+		runs, err := l.store.Claim(l.ctx, store.ClaimRequest{Claim: lease.NewClaimID(), Worker: l.worker, Duration: time.Minute, Limit: limit,
+			Lanes: l.lanes, Admissions: []store.Admission{{Line: admit.LimitLine(1), Take: take}, {Line: 1, Take: take}}, Exhausted: &exhausted})
+		require.NoError(t, err)
+		return len(runs), exhausted
+	}
+	expect := func(n int, exhausted bool, what string) func(int, bool) {
+		return func(got int, said bool) {
+			t.Helper()
+			require.Equal(t, n, got, what)
+			require.Equal(t, exhausted, said, what)
+		}
+	}
+	expect(0, true, "nothing waits")(claim(200, 200))
+	l.enqueue(3, time.Time{})
+	expect(3, true, "all are taken")(claim(200, 200))
+	l.enqueue(3, time.Time{})
+	expect(2, false, "there was no room for the third")(claim(2, 200))
+	expect(1, true, "it had a turn")(claim(200, 200))
+	l.enqueue(200, time.Time{})
+	expect(94, true, "the others wait for a release, which announces it")(claim(200, 200))
+
+	other := store.Limit{Name: "other", Kind: store.LimitSemaphore, Max: 1}
+	require.NoError(t, l.store.ChangeLimit(l.ctx, store.LimitChange{Command: store.SetLimit, Limit: other, By: "ann"}))
+	keyed := func(key string) {
+		l.enqueueAs(1, func(run *store.NewRun) { run.Limits[0] = store.LimitUse{Limit: "other", Key: key} })
+	}
+	keyed("a")
+	keyed("b")
+	expect(1, false, "the turn of the other key was not taken")(claim(200, 1))
+	tx, err := l.store.engine.Begin(l.ctx)
+	require.NoError(t, err)
+	_, err = tx.Exec(l.ctx, "SELECT FROM durable.gates FOR UPDATE")
+	require.NoError(t, err)
+	keyed("a")
+	expect(0, false, "another admission has the gate")(claim(200, 200))
+	require.NoError(t, tx.Rollback(l.ctx))
+}
+
 // markedLine is a line of waiters for a limit of 100 places, and its worker.
 type markedLine struct {
 	t      *testing.T

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"github.com/google/uuid"
@@ -32,25 +33,16 @@ func (s *Store) Operate(ctx context.Context, command store.RunCommand) ([]store.
 	if err := s.usable(ctx); err != nil {
 		return nil, s.fail(string(command.Action)+" runs", err)
 	}
-	answers := make(map[uuid.UUID]store.ChangedRun, len(command.Runs))
-	left := unanswered(command.Runs, answers)
-	begun, pause := lease.Elapsed(), operatePause
-	for len(left) > 0 {
-		if err := s.changeFree(ctx, &command, left, answers); err != nil {
-			return nil, s.fail(string(command.Action)+" runs", err)
-		}
-		if left = unanswered(left, answers); len(left) == 0 {
-			break
-		}
-		if lease.Elapsed()-begun > operateFor || !rest(ctx, pause) {
-			break
-		}
-		pause = min(2*pause, operatePauseMost)
+	done := &changes{answers: make(map[uuid.UUID]store.ChangedRun, len(command.Runs))}
+	err := s.changeAll(ctx, &command, done)
+	s.hintFreed(done.freed, done.freed)
+	if err != nil {
+		return nil, s.fail(string(command.Action)+" runs", err)
 	}
 	wake := false
 	changed := make([]store.ChangedRun, len(command.Runs))
 	for i, id := range command.Runs {
-		changed[i] = answers[id]
+		changed[i] = done.answers[id]
 		if changed[i].Result == "" {
 			changed[i] = store.ChangedRun{ID: id, Result: store.RunLocked, State: changed[i].State}
 		}
@@ -60,6 +52,38 @@ func (s *Store) Operate(ctx context.Context, command store.RunCommand) ([]store.
 		s.hint()
 	}
 	return changed, nil
+}
+
+// changes are what a command has come to so far.
+type changes struct {
+	answers map[uuid.UUID]store.ChangedRun
+	freed   []store.LineID // the lines of turns for places that were freed
+}
+
+// add adds what a look has done. That counts only when its transaction is committed; one
+// that was not is repeated, or its error is the caller's, and workers look in vain.
+func (c *changes) add(o *operation) {
+	maps.Copy(c.answers, o.answers)
+	c.freed = append(c.freed, o.freed...)
+}
+
+// changeAll changes the runs, and looks again at those that others have in hand.
+func (s *Store) changeAll(ctx context.Context, command *store.RunCommand, done *changes) error {
+	left := unanswered(command.Runs, done.answers)
+	begun, pause := lease.Elapsed(), operatePause
+	for len(left) > 0 {
+		if err := s.changeFree(ctx, command, left, done); err != nil {
+			return err
+		}
+		if left = unanswered(left, done.answers); len(left) == 0 {
+			break
+		}
+		if lease.Elapsed()-begun > operateFor || !rest(ctx, pause) {
+			break
+		}
+		pause = min(2*pause, operatePauseMost)
+	}
+	return nil
 }
 
 // unanswered returns each run once that has no answer yet.
@@ -90,7 +114,7 @@ func rest(ctx context.Context, d time.Duration) bool {
 // changeFree does what is ordered with the runs that no other transaction has in hand, and
 // notes their answers. Runs with a unique key whose row has to be locked first
 // are changed one by one, each in a transaction of its own.
-func (s *Store) changeFree(ctx context.Context, command *store.RunCommand, runs uuidArray, answers map[uuid.UUID]store.ChangedRun) error {
+func (s *Store) changeFree(ctx context.Context, command *store.RunCommand, runs uuidArray, done *changes) error {
 	var keyed []queries.OperableRow
 	err := s.repeat(ctx, func() error {
 		keyed = nil
@@ -111,7 +135,7 @@ func (s *Store) changeFree(ctx context.Context, command *store.RunCommand, runs 
 			if err := o.act(ctx, plain, false); err != nil {
 				return err
 			}
-			answered(answers, o.answers)
+			done.add(o)
 			return nil
 		})
 	})
@@ -122,17 +146,9 @@ func (s *Store) changeFree(ctx context.Context, command *store.RunCommand, runs 
 		if err != nil || ctx.Err() != nil {
 			break
 		}
-		err = s.changeKeyed(ctx, command, &keyed[i], answers)
+		err = s.changeKeyed(ctx, command, &keyed[i], done)
 	}
 	return err
-}
-
-// answered adds answers. They count only when their transaction is committed;
-// one that was not is repeated, or its error is the caller's.
-func answered(all, some map[uuid.UUID]store.ChangedRun) {
-	for id, one := range some {
-		all[id] = one
-	}
 }
 
 // operation is one look under way.
@@ -142,6 +158,7 @@ type operation struct {
 	command *store.RunCommand
 	answers map[uuid.UUID]store.ChangedRun // without Did: what state it was last seen in
 	written int                            // runs that were changed, for the audit of a bulk change
+	freed   []store.LineID                 // the lines of turns for places that were freed
 }
 
 // read examines the runs, and answers for those that there are not.
@@ -196,17 +213,17 @@ func (o *operation) act(ctx context.Context, rows []queries.OperableRow, keyed b
 	}
 	reason, by, detail, singly := o.command.CancelReason(), o.command.By, string(o.command.Detail()), o.command.Bulk == nil
 	b := &batch{names: o.store.names}
-	take := func(c *candidates, cancel, deletion string) {
+	take := func(c *candidates, done func(store.State) func(pgx.Rows) error, cancel, deletion string) {
 		switch {
 		case len(c.ids) == 0:
 		case o.command.Action == store.CancelRuns:
-			b.add(cancel, c.lanes, c.dues, c.ids, reason, by, detail, singly).Query(o.done(store.Cancelled))
+			b.add(cancel, c.lanes, c.dues, c.ids, reason, by, detail, singly).Query(done(store.Cancelled))
 		default:
-			b.add(deletion, c.lanes, c.dues, c.ids, keyed, by, detail, singly).Query(o.done(store.Pending))
+			b.add(deletion, c.lanes, c.dues, c.ids, keyed, by, detail, singly).Query(done(store.Pending))
 		}
 	}
-	take(&pending, queries.CancelPending, queries.DeletePending)
-	take(&limited, queries.CancelWaiting, queries.DeleteWaiting)
+	take(&pending, o.done, queries.CancelPending, queries.DeletePending)
+	take(&limited, o.freeing, queries.CancelWaiting, queries.DeleteWaiting)
 	if len(ids) > 0 {
 		switch o.command.Action {
 		case store.CancelRuns:
@@ -256,17 +273,24 @@ func (o *operation) requested(rows pgx.Rows) error {
 // done answers for the runs that a statement has changed.
 func (o *operation) done(state store.State) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
-		return scanIDs(rows, func(id uuid.UUID) {
-			o.answers[id] = store.ChangedRun{ID: id, Result: store.RunChanged, State: state}
-			o.written++
-		})
+		return scanIDs(rows, func(id uuid.UUID) { o.change(id, state) })
 	}
+}
+
+// freeing is done for a statement that frees places.
+func (o *operation) freeing(state store.State) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		return scanFreed(rows, &o.freed, func(id uuid.UUID) { o.change(id, state) })
+	}
+}
+
+// change answers for a run that was changed.
+func (o *operation) change(id uuid.UUID, state store.State) {
+	o.answers[id] = store.ChangedRun{ID: id, Result: store.RunChanged, State: state}
+	o.written++
 }
 
 // deleted answers for finished runs that are no more.
 func (o *operation) deleted(rows pgx.Rows) error {
-	return scanIDs(rows, func(id uuid.UUID) {
-		o.answers[id] = store.ChangedRun{ID: id, Result: store.RunChanged, State: o.answers[id].State}
-		o.written++
-	})
+	return scanFreed(rows, &o.freed, func(id uuid.UUID) { o.change(id, o.answers[id].State) })
 }

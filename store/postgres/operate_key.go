@@ -19,7 +19,7 @@ var errPassedOver = errors.New("the run was skipped")
 // changeKeyed retries or deletes one run that has a unique key, in a transaction
 // of its own: it waits, shortly, for the row of the key, and holds nothing
 // meanwhile.
-func (s *Store) changeKeyed(ctx context.Context, command *store.RunCommand, row *queries.OperableRow, answers map[uuid.UUID]store.ChangedRun) error {
+func (s *Store) changeKeyed(ctx context.Context, command *store.RunCommand, row *queries.OperableRow, done *changes) error {
 	err := s.repeat(ctx, func() error {
 		return inTx(ctx, s.general, func(tx pgx.Tx) error {
 			o := &operation{store: s, tx: tx, command: command, answers: map[uuid.UUID]store.ChangedRun{
@@ -44,7 +44,7 @@ func (s *Store) changeKeyed(ctx context.Context, command *store.RunCommand, row 
 					return errPassedOver // and the key goes back
 				}
 			}
-			answered(answers, o.answers)
+			done.add(o)
 			if conflict {
 				return errPassedOver
 			}
@@ -100,7 +100,7 @@ func (s *Store) Rerun(ctx context.Context, of store.RunID, run store.NewRun, by 
 			if err = s.send(ctx, tx, b); err != nil {
 				return err
 			}
-			if stored, err = s.insertInto(ctx, tx, runs, set); err != nil || stored[0].Existing {
+			if stored, _, err = s.insertInto(ctx, tx, runs, set); err != nil || stored[0].Existing {
 				return err
 			}
 			return s.queries(tx).AuditChange(ctx, queries.AuditChangeParams{
@@ -116,7 +116,7 @@ func (s *Store) Rerun(ctx context.Context, of store.RunID, run store.NewRun, by 
 	if err != nil {
 		return store.Receipt{}, s.fail("rerun", err)
 	}
-	s.hint()
+	s.hint() // of whatever lane or line
 	return stored[0], nil
 }
 

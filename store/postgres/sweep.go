@@ -41,6 +41,7 @@ func (s *Store) Sweep(ctx context.Context, request store.SweepRequest) (store.Sw
 	if err != nil {
 		return store.SweepResult{}, s.fail("sweep", err)
 	}
+	s.hintFreed(step.freed, step.freed)
 	s.prune(ctx, step)
 	if step.done.Mended+step.done.Repaired > 0 || slices.ContainsFunc(step.done.Returned, func(r store.ReclaimedRun) bool { return r.State == store.Pending }) {
 		s.hint()
@@ -78,9 +79,10 @@ type sweeping struct {
 	own     string    // retention by lane, as JSON, of the jobs that have one of their own
 	longest time.Duration
 	done    store.SweepResult
-	failed  int           // statements that the database has refused
-	workers time.Duration // workers that have not declared themselves for as long go; zero: none
-	begins  bool          // a full pass does
+	freed   []store.LineID // the lines of turns for places that were freed
+	failed  int            // statements that the database has refused
+	workers time.Duration  // workers that have not declared themselves for as long go; zero: none
+	begins  bool           // a full pass does
 }
 
 func (w *sweeping) run(ctx context.Context) error {
@@ -322,6 +324,7 @@ func (w *sweeping) returnRuns(ctx context.Context, claims map[string]string, som
 		return w.goOn(err, "run", some[0])
 	}
 	for _, row := range found {
+		w.freed = append(w.freed, row.Freed...)
 		w.done.Returned = append(w.done.Returned, store.ReclaimedRun{
 			ID: row.ID, Lane: row.Lane, Job: row.Job, Queue: row.Queue, Worker: row.Worker,
 			State: store.State(row.State), CrashCount: int(row.CrashCount),
@@ -336,10 +339,10 @@ func (w *sweeping) deleteRuns(ctx context.Context, ids uuidArray) error {
 	if len(ids) == 0 || w.failed >= sweepFailures {
 		return nil
 	}
-	deleted := 0
+	var swept queries.SweepRunsRow
 	err := w.part(ctx, func(b *batch) {
 		b.add(queries.SweepRuns, ids, w.own, micro(rules.Kept(w.request.RetentionDead)), micro(rules.Kept(w.request.Retention))).
-			QueryRow(func(row pgx.Row) error { return row.Scan(&deleted) })
+			QueryRow(func(row pgx.Row) error { return row.Scan(&swept.Deleted, &swept.Freed) })
 		b.add(queries.SweepRests, ids)
 	})
 	if half := len(ids) / 2; refusesRows(err) && half > 0 {
@@ -351,6 +354,7 @@ func (w *sweeping) deleteRuns(ctx context.Context, ids uuidArray) error {
 	if err != nil {
 		return w.goOn(err, "run", ids[0].String())
 	}
-	w.done.Deleted += deleted
+	w.done.Deleted += int(swept.Deleted)
+	w.freed = append(w.freed, swept.Freed...)
 	return nil
 }

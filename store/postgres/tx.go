@@ -59,10 +59,12 @@ func (t *Tx) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Receipt
 	set := placesOf(runs)
 	err := t.store.placeIDs(ctx, set, runs)
 	var receipts []store.Receipt
+	var freed []store.LineID
 	if err == nil {
-		receipts, err = t.store.insertInto(ctx, t.binding, runs, set)
+		receipts, freed, err = t.store.insertInto(ctx, t.binding, runs, set)
 	}
-	if dues := duesOf(runs, set.lanes); err == nil && len(dues) > 0 {
+	dues := append(duesOf(runs, set.lanes), t.store.forOthers(duesOn(freed))...)
+	if err == nil && len(dues) > 0 {
 		err = t.hint(ctx, dues)
 	}
 	if err != nil {
@@ -174,13 +176,14 @@ func (s *Store) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...s
 		return nil, s.fail(what, err)
 	}
 	var receipts []store.Receipt
+	var freed []store.LineID
 	set := placesOf(runs)
 	insert := func(most time.Duration) (err error) {
 		if err = s.placeIDs(ctx, set, runs); err != nil { // now, while no connection is taken
 			return err
 		}
 		return inTx(ctx, s.general, func(tx pgx.Tx) error {
-			receipts, err = s.insertUnder(ctx, tx, holder, runs, set, most)
+			receipts, freed, err = s.insertUnder(ctx, tx, holder, runs, set, most)
 			return err
 		})
 	}
@@ -200,22 +203,22 @@ func (s *Store) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...s
 		return nil, s.fail(what, err)
 	}
 	s.hintDue(duesOf(runs, set.lanes))
+	s.hintFreed(freed, freed)
 	return receipts, nil
 }
 
 func (s *Store) insertUnder(
 	ctx context.Context, tx pgx.Tx, holder store.Holder, runs []store.NewRun, set places, most time.Duration,
-) ([]store.Receipt, error) {
+) (answers []store.Receipt, freed []store.LineID, err error) {
 	if rules.AnyKeyed(runs) { // who has a key may be a transaction of the holder's own
 		b := s.guardedFor(ctx, most)
 		b.add(queries.Idle)
 		if err := s.send(ctx, tx, b); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	receipts, err := s.insertInto(ctx, tx, runs, set)
-	if err != nil {
-		return nil, err
+	if answers, freed, err = s.insertInto(ctx, tx, runs, set); err != nil {
+		return nil, nil, err
 	}
 	held := false
 	b := s.guardedFor(ctx, most)
@@ -224,10 +227,10 @@ func (s *Store) insertUnder(
 		return scanIDs(rows, func(uuid.UUID) { held = true })
 	})
 	if err := s.send(ctx, tx, b); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if !held {
-		return nil, lease.ErrLost
+		return nil, nil, lease.ErrLost
 	}
-	return receipts, nil
+	return answers, freed, nil
 }

@@ -127,7 +127,7 @@ func (r *sqlRows) Next() bool {
 	return false
 }
 
-// Scan reads a row, arrays of text and uuids included.
+// Scan reads a row, uuids and arrays of text and of numbers included.
 func (r *sqlRows) Scan(targets ...any) error {
 	if r.rows == nil {
 		return errors.Join(r.err, sql.ErrNoRows)
@@ -136,7 +136,7 @@ func (r *sqlRows) Scan(targets ...any) error {
 		switch target := target.(type) {
 		case *binaryUUID:
 			targets[i] = (*uuid.UUID)(target)
-		case *[]string:
+		case *[]string, *[]int32:
 			targets[i] = r.known.SQLScanner(target)
 		}
 	}

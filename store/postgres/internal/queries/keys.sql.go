@@ -554,7 +554,12 @@ WITH replaced AS (
     SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
     FROM (SELECT DISTINCT touched.gate FROM touched) freed
 )
-SELECT replaced.id
+SELECT
+    replaced.id,
+    ARRAY(
+        SELECT DISTINCT (1 << 30) + (touched.gate >> 43)::int
+        FROM touched
+    )::int[] AS freed
 FROM replaced
 `
 
@@ -583,9 +588,15 @@ type ReplaceRunParams struct {
 	Had         string
 }
 
+type ReplaceRunRow struct {
+	ID    uuid.UUID
+	Freed []int32
+}
+
 // Gives a pending run what a later enqueue with the same key has, and a new place in
 // line; an isolated run stays isolated. What an attempt has noted for the next one was
 // about other args and is deleted, and so are the permits of gates that it had and kept.
+// Freed are the lines of the turns for those, as in TakeWaiting.
 // Index: runs_pkey, lanes_pkey, progress_pkey. Locks: the run; the transaction has
 // deleted its row of ready, so no other one changes it.
 // A lane number that no longer names the lane it was learnt as becomes NULL and fails
@@ -599,7 +610,7 @@ type ReplaceRunParams struct {
 // end
 // block: free of touched
 // end
-func (q *Queries) ReplaceRun(ctx context.Context, arg ReplaceRunParams) ([]uuid.UUID, error) {
+func (q *Queries) ReplaceRun(ctx context.Context, arg ReplaceRunParams) ([]ReplaceRunRow, error) {
 	rows, err := q.db.Query(ctx, ReplaceRun,
 		arg.Lane,
 		arg.Queue,
@@ -628,13 +639,13 @@ func (q *Queries) ReplaceRun(ctx context.Context, arg ReplaceRunParams) ([]uuid.
 		return nil, err
 	}
 	defer rows.Close()
-	var items []uuid.UUID
+	var items []ReplaceRunRow
 	for rows.Next() {
-		var id uuid.UUID
-		if err := rows.Scan(&id); err != nil {
+		var i ReplaceRunRow
+		if err := rows.Scan(&i.ID, &i.Freed); err != nil {
 			return nil, err
 		}
-		items = append(items, id)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -761,7 +772,12 @@ WITH taken AS (
     SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
     FROM (SELECT DISTINCT touched.gate FROM touched) freed
 )
-SELECT taken.run_id
+SELECT
+    taken.run_id,
+    ARRAY(
+        SELECT DISTINCT (1 << 30) + (touched.gate >> 43)::int
+        FROM touched
+    )::int[] AS freed
 FROM taken
 `
 
@@ -772,12 +788,18 @@ type TakeWaitingParams struct {
 	RunID uuid.UUID
 }
 
+type TakeWaitingRow struct {
+	RunID uuid.UUID
+	Freed []int32
+}
+
 // TakeReady for a limited run, which waits in the line of one of its gates, or of none.
 // One that wanted more than one place may have been in the way of others: see CancelWaiting.
+// Freed are the lines of its turns, as computed: producers may insert turns, not read them.
 // Index: waiting_order, a probe for each gate. Locks and idempotence: as TakeReady.
 // block: free of touched
 // end
-func (q *Queries) TakeWaiting(ctx context.Context, arg TakeWaitingParams) ([]uuid.UUID, error) {
+func (q *Queries) TakeWaiting(ctx context.Context, arg TakeWaitingParams) ([]TakeWaitingRow, error) {
 	rows, err := q.db.Query(ctx, TakeWaiting,
 		arg.Gates,
 		arg.Lane,
@@ -788,13 +810,13 @@ func (q *Queries) TakeWaiting(ctx context.Context, arg TakeWaitingParams) ([]uui
 		return nil, err
 	}
 	defer rows.Close()
-	var items []uuid.UUID
+	var items []TakeWaitingRow
 	for rows.Next() {
-		var run_id uuid.UUID
-		if err := rows.Scan(&run_id); err != nil {
+		var i TakeWaitingRow
+		if err := rows.Scan(&i.RunID, &i.Freed); err != nil {
 			return nil, err
 		}
-		items = append(items, run_id)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

@@ -365,6 +365,7 @@ WITH taken AS MATERIALIZED (
     INSERT INTO durable.turns (line, due_at, gate)
     SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
     FROM (SELECT DISTINCT touched.gate FROM touched) freed
+    RETURNING line
 ), reported AS (
     INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
     SELECT cancelled.id, now(), 5, $4::text, abs(cancelled.lane)
@@ -377,7 +378,9 @@ WITH taken AS MATERIALIZED (
     FROM cancelled
     WHERE $7::boolean
 )
-SELECT cancelled.id
+SELECT
+    cancelled.id,
+    ARRAY(SELECT DISTINCT freed.line FROM freed)::int[] AS freed
 FROM cancelled
 `
 
@@ -391,16 +394,22 @@ type CancelWaitingParams struct {
 	Singly bool
 }
 
+type CancelWaitingRow struct {
+	ID    uuid.UUID
+	Freed []int32
+}
+
 // CancelPending for limited runs, which wait in the lines of their gates. No gate is locked:
 // a turn without a waiter is harmless. A run that wanted more than one place of one gate may
-// have been in the way of others: its gate has a turn.
+// have been in the way of others: its gate has a turn. Freed are the lines of such turns,
+// and of those for places that it has freed.
 // Index: runs_pkey, waiting_order, one probe for each gate of a run. Locks and idempotence:
 // as CancelPending.
 // block: end-permits of cancelled
 // end
 // block: free of touched
 // end
-func (q *Queries) CancelWaiting(ctx context.Context, arg CancelWaitingParams) ([]uuid.UUID, error) {
+func (q *Queries) CancelWaiting(ctx context.Context, arg CancelWaitingParams) ([]CancelWaitingRow, error) {
 	rows, err := q.db.Query(ctx, CancelWaiting,
 		arg.Lanes,
 		arg.Dues,
@@ -414,13 +423,13 @@ func (q *Queries) CancelWaiting(ctx context.Context, arg CancelWaitingParams) ([
 		return nil, err
 	}
 	defer rows.Close()
-	var items []uuid.UUID
+	var items []CancelWaitingRow
 	for rows.Next() {
-		var id uuid.UUID
-		if err := rows.Scan(&id); err != nil {
+		var i CancelWaitingRow
+		if err := rows.Scan(&i.ID, &i.Freed); err != nil {
 			return nil, err
 		}
-		items = append(items, id)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -648,6 +657,7 @@ WITH locked_runs AS MATERIALIZED (
     INSERT INTO durable.turns (line, due_at, gate)
     SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
     FROM (SELECT DISTINCT touched.gate FROM touched) freed
+    RETURNING line
 ), attempts_deleted AS (
     DELETE FROM durable.attempts
     WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
@@ -663,7 +673,9 @@ WITH locked_runs AS MATERIALIZED (
     FROM deleted
     WHERE $5::boolean
 )
-SELECT deleted.id
+SELECT
+    deleted.id,
+    ARRAY(SELECT DISTINCT freed.line FROM freed)::int[] AS freed
 FROM deleted
 `
 
@@ -675,14 +687,20 @@ type DeleteFinishedParams struct {
 	Singly bool
 }
 
+type DeleteFinishedRow struct {
+	ID    uuid.UUID
+	Freed []int32
+}
+
 // Deletes finished runs with all that belongs to them; keyed as in RetryRuns.
+// Freed are the lines of turns for places that a dead run has kept.
 // Index: runs_pkey, attempts_pkey, problems_pkey, progress_pkey. Locks: the runs, with
 // SKIP LOCKED. Idempotent: a repeat finds no rows.
 // block: end-permits of deleted
 // end
 // block: free of touched
 // end
-func (q *Queries) DeleteFinished(ctx context.Context, arg DeleteFinishedParams) ([]uuid.UUID, error) {
+func (q *Queries) DeleteFinished(ctx context.Context, arg DeleteFinishedParams) ([]DeleteFinishedRow, error) {
 	rows, err := q.db.Query(ctx, DeleteFinished,
 		arg.Ids,
 		arg.Keyed,
@@ -694,13 +712,13 @@ func (q *Queries) DeleteFinished(ctx context.Context, arg DeleteFinishedParams) 
 		return nil, err
 	}
 	defer rows.Close()
-	var items []uuid.UUID
+	var items []DeleteFinishedRow
 	for rows.Next() {
-		var id uuid.UUID
-		if err := rows.Scan(&id); err != nil {
+		var i DeleteFinishedRow
+		if err := rows.Scan(&i.ID, &i.Freed); err != nil {
 			return nil, err
 		}
-		items = append(items, id)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -843,6 +861,7 @@ WITH taken AS MATERIALIZED (
     INSERT INTO durable.turns (line, due_at, gate)
     SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
     FROM (SELECT DISTINCT touched.gate FROM touched) freed
+    RETURNING line
 ), attempts_deleted AS (
     DELETE FROM durable.attempts
     WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
@@ -858,7 +877,9 @@ WITH taken AS MATERIALIZED (
     FROM deleted
     WHERE $7::boolean
 )
-SELECT deleted.id
+SELECT
+    deleted.id,
+    ARRAY(SELECT DISTINCT freed.line FROM freed)::int[] AS freed
 FROM deleted
 `
 
@@ -872,12 +893,17 @@ type DeleteWaitingParams struct {
 	Singly bool
 }
 
+type DeleteWaitingRow struct {
+	ID    uuid.UUID
+	Freed []int32
+}
+
 // DeletePending for limited runs, as CancelWaiting is CancelPending.
 // block: end-permits of deleted
 // end
 // block: free of touched
 // end
-func (q *Queries) DeleteWaiting(ctx context.Context, arg DeleteWaitingParams) ([]uuid.UUID, error) {
+func (q *Queries) DeleteWaiting(ctx context.Context, arg DeleteWaitingParams) ([]DeleteWaitingRow, error) {
 	rows, err := q.db.Query(ctx, DeleteWaiting,
 		arg.Lanes,
 		arg.Dues,
@@ -891,13 +917,13 @@ func (q *Queries) DeleteWaiting(ctx context.Context, arg DeleteWaitingParams) ([
 		return nil, err
 	}
 	defer rows.Close()
-	var items []uuid.UUID
+	var items []DeleteWaitingRow
 	for rows.Next() {
-		var id uuid.UUID
-		if err := rows.Scan(&id); err != nil {
+		var i DeleteWaitingRow
+		if err := rows.Scan(&i.ID, &i.Freed); err != nil {
 			return nil, err
 		}
-		items = append(items, id)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

@@ -513,6 +513,7 @@ WITH locked_runs AS MATERIALIZED (
     INSERT INTO durable.turns (line, due_at, gate)
     SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
     FROM (SELECT DISTINCT touched.gate FROM touched) freed
+    RETURNING line
 ), reported AS (
     INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
     SELECT
@@ -542,7 +543,8 @@ SELECT
         '?'
     )::text AS worker,
     returned.state,
-    returned.crash_count
+    returned.crash_count,
+    ARRAY(SELECT DISTINCT freed.line FROM freed)::int[] AS freed
 FROM returned
 JOIN durable.lanes ON lanes.id = abs(returned.lane)
 `
@@ -561,12 +563,14 @@ type ReturnRunsRow struct {
 	Worker     string
 	State      int16
 	CrashCount int16
+	Freed      []int32
 }
 
 // Requeues runs that were running under a claim without a lease. As a hand-back: pending
 // and due now, the attempt refunded, no crash counted. One whose crash policy is dead
 // ends dead, and another whose cancellation was requested ends cancelled. claims maps an
-// id to the claim it was found under; a run that has another by now is left alone.
+// id to the claim it was found under; a run that has another by now is left alone. Freed
+// are the lines of turns for places that it has freed.
 // Index: runs_pkey. Locks: the runs, with SKIP LOCKED.
 // Idempotent: a repeat finds the claim gone.
 // block: released
@@ -600,6 +604,7 @@ func (q *Queries) ReturnRuns(ctx context.Context, arg ReturnRunsParams) ([]Retur
 			&i.Worker,
 			&i.State,
 			&i.CrashCount,
+			&i.Freed,
 		); err != nil {
 			return nil, err
 		}
@@ -1005,6 +1010,7 @@ WITH keyed AS MATERIALIZED (
     INSERT INTO durable.turns (line, due_at, gate)
     SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
     FROM (SELECT DISTINCT touched.gate FROM touched) freed
+    RETURNING line
 ), keys_deleted AS (
     DELETE FROM durable.unique_keys
     USING free_keys
@@ -1013,7 +1019,9 @@ WITH keyed AS MATERIALIZED (
       AND unique_keys.run_id = free_keys.id
       AND free_keys.id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
 )
-SELECT count(*)
+SELECT
+    count(*) AS deleted,
+    ARRAY(SELECT DISTINCT freed.line FROM freed)::int[] AS freed
 FROM deleted
 `
 
@@ -1024,10 +1032,15 @@ type SweepRunsParams struct {
 	Ended int64
 }
 
+type SweepRunsRow struct {
+	Deleted int64
+	Freed   []int32
+}
+
 // Deletes runs whose retention has passed, with their keys. A run whose key is held to a
 // later time stays, and so does one whose key is locked: it is being enqueued again.
 // Whether its retention has passed is checked again on the locked row: a retry that came
-// first wins.
+// first wins. Freed are the lines of turns for places that a dead run has kept.
 // Index: runs_pkey, unique_keys_pkey. Locks: the keys that name the runs, then the runs,
 // both with SKIP LOCKED: it waits for no transaction, so the order of locks cannot
 // matter, and what others have locked is left to the next pass.
@@ -1038,14 +1051,14 @@ type SweepRunsParams struct {
 // end
 // block: free of touched
 // end
-func (q *Queries) SweepRuns(ctx context.Context, arg SweepRunsParams) (int64, error) {
+func (q *Queries) SweepRuns(ctx context.Context, arg SweepRunsParams) (SweepRunsRow, error) {
 	row := q.db.QueryRow(ctx, SweepRuns,
 		arg.Ids,
 		arg.Own,
 		arg.Dead,
 		arg.Ended,
 	)
-	var count int64
-	err := row.Scan(&count)
-	return count, err
+	var i SweepRunsRow
+	err := row.Scan(&i.Deleted, &i.Freed)
+	return i, err
 }
