@@ -59,7 +59,7 @@ func (d Due) And(other Due) Due {
 	return d
 }
 
-// Covers reports whether whoever looks by this wake-up finds the runs of another one.
+// Covers reports whether a worker that looks by this wake-up finds the runs of another one.
 func (d Due) Covers(other Due) bool {
 	return (d.Limited || !other.Limited) && (d.Mixed || !d.Limited || other.Limited && !other.Mixed)
 }

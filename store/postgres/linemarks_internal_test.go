@@ -144,13 +144,14 @@ func TestExhausted(t *testing.T) {
 	keyed("a")
 	keyed("b")
 	expect(1, false, "the turn of the other key was not taken")(claim(200, 1))
-	tx, err := l.store.engine.Begin(l.ctx)
+	expect(1, true, "it is now")(claim(200, 200))
+	tx, err := l.store.general.Begin(l.ctx)
 	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(l.ctx)) }()
 	_, err = tx.Exec(l.ctx, "SELECT FROM durable.gates FOR UPDATE")
 	require.NoError(t, err)
 	keyed("a")
 	expect(0, false, "another admission has the gate")(claim(200, 200))
-	require.NoError(t, tx.Rollback(l.ctx))
 }
 
 // markedLine is a line of waiters for a limit of 100 places, and its worker.
