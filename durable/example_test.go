@@ -83,6 +83,24 @@ func ExampleAddSchedule() {
 	// Output: schedule "too-often": interval 10ms: want 1s to 100 years in whole microseconds, such as 30s
 }
 
+type invoiceArgs struct {
+	Number int `json:"number"`
+}
+
+func invoice() durable.Job[invoiceArgs] {
+	return durable.NewJob[invoiceArgs]("invoice", durable.Timeout(time.Minute), durable.MaxAttempts(10))
+}
+
+func ExampleMaxAttempts() {
+	policy := durable.Exponential(5*time.Second, time.Hour) // the default, without its jitter
+	var total time.Duration
+	for failed := 1; failed < invoice().Info().MaxAttempts; failed++ {
+		total += policy.Delay(failed, nil)
+	}
+	fmt.Println("the last attempt begins", total, "after the first has failed")
+	// Output: the last attempt begins 42m35s after the first has failed
+}
+
 func ExampleBackoff() {
 	policy := durable.Exponential(5*time.Second, time.Minute)
 	for attempt := 1; attempt <= 5; attempt++ {

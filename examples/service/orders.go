@@ -36,7 +36,7 @@ func (o *orders) take(ctx context.Context, item string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = tx.Rollback() }() // nothing, once committed
+	defer func() { _ = tx.Rollback() }() // a no-op after the commit
 	var id int64
 	if err := tx.QueryRowContext(ctx, "INSERT INTO shop_orders (item) VALUES ($1) RETURNING id", item).Scan(&id); err != nil {
 		return 0, err

@@ -23,6 +23,10 @@ func _(ctx context.Context, store store.Store, greet durable.Job[greeting]) {
 
 //snippet
 
+type invoiceArgs struct{}
+
+//snippet
+
 type (
 	orders   struct{ store *sqlite.Store }
 	shipArgs struct{ Order int64 }
