@@ -90,7 +90,7 @@ func (c connector) ready(ctx context.Context, store backend.Store, use schemaUse
 func serves(name string, have, want, minCompatible int) error {
 	switch {
 	case have == 0 && want > 0: // memory has no versions
-		return fmt.Errorf("%w: it has no schema; run `%s migrate up`, or start the worker with DURABLE_MIGRATE=true", errNotMigrated, name)
+		return fmt.Errorf("%w: the database has no schema of durable yet; run `%s migrate up`, or start the worker with DURABLE_MIGRATE=true", errNotMigrated, name)
 	case have < want:
 		return fmt.Errorf("%w: its schema has version %d, this program needs %d; run `%s migrate up`", errNotMigrated, have, want, name)
 	case minCompatible > want:

@@ -20,7 +20,7 @@ import (
 // nothing but its own folder.
 type demoVerb struct {
 	For  time.Duration `placeholder:"12s" help:"Duration of the demo, 3s to 19s."`
-	Keep bool          `help:"Keep the demo and its pages up until you press Ctrl-C, unless --for says how long. Keep the database file, to inspect it afterwards."`
+	Keep bool          `help:"Keep the demo and its dashboard running until you press Ctrl-C, or for as long as --for says, and keep the database file."`
 }
 
 // demoFor is how long the demo lasts when nothing else is said.

@@ -12,7 +12,8 @@
 // stats, queues, jobs, workers, schedules, limits, locks, audit, dashboard, config, doctor,
 // healthcheck, completion, help and version; --help lists the flags of each. config lists
 // every environment variable with its unit, its constraint and the value in force. Exit
-// codes: 0 done, 1 failed, 2 wrong usage or configuration.
+// codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 the run waited for is dead or
+// cancelled, 4 it did not end in time.
 //
 // A program adds flags, commands, HTTP pages and middleware of its own with Program
 // and App; package slog then logs as the program does.

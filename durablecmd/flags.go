@@ -98,7 +98,7 @@ func (m *metaEdit) Decode(ctx *kong.DecodeContext) error {
 
 // watchFlag is for verbs that print a state.
 type watchFlag struct {
-	Watch time.Duration `placeholder:"DURATION" help:"Print again each time this interval has passed, such as 2s, until a signal."`
+	Watch time.Duration `placeholder:"DURATION" help:"Repeat the output at this interval, such as 2s, until you press Ctrl-C."`
 }
 
 // shortestWatch keeps a typo from asking the database without a pause.
@@ -107,13 +107,22 @@ const shortestWatch = 100 * time.Millisecond
 // watched is asOperator for work that prints a state, once, or again and again until a
 // signal. A terminal is cleared each time.
 func (f watchFlag) watched(ctx context.Context, p *program, work func(context.Context, *operate.Actor) error) error {
+	return watch(ctx, f, p, p.asOperator, work)
+}
+
+// watchedLocks is watched for verbs that print the locks of the configuration.
+func (f watchFlag) watchedLocks(ctx context.Context, p *program, work func(context.Context, *operate.Operator) error) error {
+	return watch(ctx, f, p, p.withLocks, work)
+}
+
+func watch[O any](ctx context.Context, f watchFlag, p *program, with func(context.Context, func(context.Context, O) error) error, work func(context.Context, O) error) error {
 	if f.Watch == 0 {
-		return p.asOperator(ctx, work)
+		return with(ctx, work)
 	}
 	if f.Watch < shortestWatch {
 		return usage("--watch %v: want at least %v", f.Watch, shortestWatch)
 	}
-	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
+	return with(ctx, func(ctx context.Context, o O) error {
 		_, terminal := p.terminal(p.stdout)
 		for {
 			if terminal {

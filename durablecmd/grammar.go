@@ -24,20 +24,20 @@ type grammar struct {
 	Enqueue     enqueueVerb     `cmd:"" help:"Enqueue a run of a job, and print its id."`
 	Runs        runsVerb        `cmd:"" help:"List, show, explain, wait for, cancel, retry, acknowledge, delete and rerun runs."`
 	Problems    problemsVerb    `cmd:"" help:"List dead runs in groups; retry, acknowledge or delete a group."`
-	Stats       statsVerb       `cmd:"" help:"Show what workers did, by the minute or in longer steps."`
-	Queues      queuesVerb      `cmd:"" help:"List, pause and resume queues."`
+	Stats       statsVerb       `cmd:"" help:"Show what workers have done over time."`
+	Queues      queuesVerb      `cmd:"" help:"List, pause, resume and cap queues."`
 	Jobs        jobsVerb        `cmd:"" help:"List jobs, with their runs and who serves them."`
 	Workers     workersVerb     `cmd:"" help:"List workers: who is alive, and what they serve."`
 	Audit       auditVerb       `cmd:"" help:"Show the audit log."`
 	Schedules   schedulesVerb   `cmd:"" help:"List, preview, create, change, pause and delete schedules."`
-	Limits      limitsVerb      `cmd:"" help:"List and show limits, set, drain, resume and delete them."`
+	Limits      limitsVerb      `cmd:"" help:"List, show, set, drain, resume and delete limits."`
 	Locks       locksVerb       `cmd:"" help:"List named locks, or release one by force."`
 	Dashboard   dashboardVerb   `cmd:"" help:"Serve the dashboard and the JSON API, without a worker, at DURABLE_DASHBOARD_ADDR or 127.0.0.1:8081."`
 	Config      configVerb      `cmd:"" help:"List the environment variables and their values, and check the registrations."`
 	Doctor      doctorVerb      `cmd:"" help:"Check the configuration, the database and its contents, and say what to do. Exits 1 if a check failed."`
 	Healthcheck healthcheckVerb `cmd:"" help:"Check the worker on this machine: exits 0 if it is healthy. For container images."`
-	Completion  completionVerb  `cmd:"" help:"Print a script that makes a shell complete commands and flags."`
-	Help        helpVerb        `cmd:"" name:"help" help:"Explain a command, as --help does."`
+	Completion  completionVerb  `cmd:"" help:"Print a completion script for your shell."`
+	Help        helpVerb        `cmd:"" name:"help" help:"Show the help of a command."`
 	Build       versionVerb     `cmd:"" name:"version" help:"Print the version, and how the program was built."`
 }
 
@@ -65,7 +65,7 @@ func (p *program) parse() (verb func(ctx context.Context) error, err error) {
 	options := append(p.seams.options(), kong.Name(p.name), kong.Writers(printed, p.stderr), kong.Exit(func(int) { ended = true }),
 		kong.Description("A durable background worker: runs survive crashes, retries and deploys.\n\n"+
 			"Configuration comes from environment variables; see the command config.\n\n"+
-			"Exit codes: 0 done, 1 error, 2 wrong usage or configuration, 3 the run waited for is dead or cancelled, 4 it has not ended in time."),
+			"Exit codes: 0 done, 1 error, 2 wrong usage or configuration, 3 the run waited for is dead or cancelled, 4 it did not end in time."),
 		kong.Vars{"version": p.seams.versionOf()}, kong.WithHyphenPrefixedParameters(true), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
 	parser, err := kong.New(g, options...)
 	if err == nil {

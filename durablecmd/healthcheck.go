@@ -13,7 +13,7 @@ import (
 // healthcheckVerb asks a worker on this machine how it is, for images that hold
 // nothing else that could ask.
 type healthcheckVerb struct {
-	Ready   bool          `help:"Check /readyz: the worker takes work. Default: /healthz, the process answers."`
+	Ready   bool          `help:"Check /readyz (the worker takes work) instead of /healthz (the process answers)."`
 	Timeout time.Duration `default:"3s" help:"Time limit for the answer (1ms to 1m)."`
 	JSON    bool          `name:"json" help:"Print JSON."`
 }

@@ -24,7 +24,7 @@ func TestVerbThatDoesNotEndIsLeft(t *testing.T) {
 	signals <- syscall.SIGTERM
 	signals <- syscall.SIGTERM
 	require.Equal(t, 1, <-exited)
-	require.Contains(t, stderr.String(), "does not end")
+	require.Contains(t, stderr.String(), "did not stop in time")
 	require.NoError(t, never.Close())
 	require.Equal(t, 1, <-code)
 	require.Contains(t, stderr.String(), "interrupted")

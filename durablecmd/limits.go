@@ -21,12 +21,12 @@ type limitsVerb struct {
 	Show    limitsShowVerb    `cmd:"" help:"Show one key of a limit: who holds its places, and who waits in which order."`
 	Set     limitsSetVerb     `cmd:"" help:"Create a limit, or change its values. Runs that are executing continue."`
 	Drain   limitsDrainVerb   `cmd:"" help:"Admit no more runs under a limit. Runs that are executing continue."`
-	Resume  limitsResumeVerb  `cmd:"" help:"Let a limit that was drained or turned off apply again."`
-	Off     limitsOffVerb     `cmd:"" help:"Let all runs of a limit execute, as if it were not there."`
-	Delete  limitsDeleteVerb  `cmd:"" help:"Delete a limit that nothing holds and no run waits for."`
+	Resume  limitsResumeVerb  `cmd:"" help:"Enforce a limit again after drain or off."`
+	Off     limitsOffVerb     `cmd:"" help:"Stop enforcing a limit: all of its runs may start."`
+	Delete  limitsDeleteVerb  `cmd:"" help:"Delete a limit that is not in use and that no run waits for."`
 	Lift    limitsLiftVerb    `cmd:"" help:"End the penalty of a key: its runs may start again."`
 	Release limitsReleaseVerb `cmd:"" help:"Take an owner's places away. Its runs continue, so more may execute than the limit allows."`
-	Check   limitsCheckVerb   `cmd:"" help:"Find limits that are exceeded, and runs that wait in vain. Exits 1 if there are any."`
+	Check   limitsCheckVerb   `cmd:"" help:"Find limits that are exceeded, and runs that could never start. Exits 1 if there are any."`
 }
 
 type (
@@ -34,7 +34,7 @@ type (
 		watchFlag
 
 		Name []string `arg:"" optional:"" help:"Only limits of these names."`
-		Caps bool     `help:"Also the caps of jobs (job:NAME) and queues (queue:NAME)."`
+		Caps bool     `help:"Also list the caps of jobs (job:NAME) and queues (queue:NAME)."`
 		JSON bool     `name:"json" help:"Print JSON."`
 	}
 	limitsShowVerb struct {
@@ -45,10 +45,10 @@ type (
 	limitsSetVerb struct {
 		Name       string         `arg:"" help:"Name of the limit."`
 		Kind       word           `help:"Kind of a new limit: semaphore, fixed-window, sliding-window, token-bucket or dynamic-window."`
-		Max        *int           `help:"Runs that may execute concurrently, or start in the period, of each key. 0: none starts."`
+		Max        *int           `help:"Maximum number of runs of each key that execute concurrently, or start in a period. 0: none starts."`
 		Period     *time.Duration `help:"Period of a window or bucket, such as 1h."`
-		Burst      *int           `help:"Runs that a token bucket lets start together after a pause."`
-		Buckets    *int           `help:"Parts into which a window is divided."`
+		Burst      *int           `help:"Maximum number of runs that a token bucket lets start together after a pause."`
+		Buckets    *int           `help:"Number of parts into which a window is divided."`
 		Least      *int           `help:"Smallest share of a key of a dynamic window."`
 		Most       *int           `help:"Largest share of a key of a dynamic window."`
 		WhenFull   *word          `help:"What happens to a due run when there is no room: wait, retry, drop, fail or cancel-oldest."`

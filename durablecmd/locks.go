@@ -19,6 +19,8 @@ type locksVerb struct {
 
 type (
 	locksListVerb struct {
+		watchFlag
+
 		Prefix string `arg:"" optional:"" help:"Only names with this prefix."`
 		Limit  int    `default:"200" help:"Maximum number of results (1 to 10000)."`
 		JSON   bool   `name:"json" help:"Print JSON."`
@@ -31,6 +33,8 @@ type (
 		JSON   bool   `name:"json" help:"Print JSON."`
 	}
 	locksForcedVerb struct {
+		watchFlag
+
 		Limit int  `default:"50" help:"Maximum number of results (1 to 10000)."`
 		JSON  bool `name:"json" help:"Print JSON."`
 	}
@@ -41,7 +45,7 @@ func (v locksListVerb) Run(ctx context.Context, p *program) error {
 	if !within(v.Limit, 1, 10_000) {
 		return usage("--limit %d: want 1 to 10000", v.Limit)
 	}
-	return p.withLocks(ctx, func(ctx context.Context, o *operate.Operator) error {
+	return v.watchedLocks(ctx, p, func(ctx context.Context, o *operate.Operator) error {
 		list, err := o.Locks(ctx, v.Prefix, v.Limit)
 		if err != nil {
 			return err
@@ -115,7 +119,7 @@ func (v locksForcedVerb) Run(ctx context.Context, p *program) error {
 	if !within(v.Limit, 1, 10_000) {
 		return usage("--limit %d: want 1 to 10000", v.Limit)
 	}
-	return p.withLocks(ctx, func(ctx context.Context, o *operate.Operator) error {
+	return v.watchedLocks(ctx, p, func(ctx context.Context, o *operate.Operator) error {
 		list, err := o.ForcedReleases(ctx, v.Limit)
 		if err != nil {
 			return err

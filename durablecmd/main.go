@@ -162,7 +162,7 @@ func (p *program) leave(ended <-chan struct{}) {
 	case <-late.C:
 	case <-p.signals:
 	}
-	p.complain(fmt.Errorf("%w, but the command does not end: exiting", errInterrupted))
+	p.complain(fmt.Errorf("%w, but the command did not stop in time: exiting", errInterrupted))
 	p.exit(exitFailed)
 }
 

@@ -12,7 +12,7 @@ type migrateVerb struct {
 	Up     migrateUpVerb     `cmd:"" help:"Apply the missing migrations. Exits 1 if the schema is too new for this program."`
 	Status migrateStatusVerb `cmd:"" help:"Show the schema's version."`
 	SQL    migrateSQLVerb    `cmd:"" name:"sql" help:"Print the migrations as SQL, for a tool of your own. Needs no database."`
-	Grants migrateGrantsVerb `cmd:"" help:"Print the least privileges of database roles as SQL. Needs no database."`
+	Grants migrateGrantsVerb `cmd:"" help:"Print the SQL that grants database roles exactly the privileges they need. Needs no database."`
 	Check  migrateCheckVerb  `cmd:"" help:"Exit 1 unless the schema is compatible with this program."`
 }
 

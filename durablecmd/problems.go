@@ -22,6 +22,8 @@ type problemsVerb struct {
 
 type (
 	problemsListVerb struct {
+		watchFlag
+
 		Job          []string `placeholder:"NAME" help:"Only runs of these jobs."`
 		Queue        []string `placeholder:"NAME" help:"Only runs on these queues."`
 		Acknowledged bool     `help:"List the acknowledged ones instead."`
@@ -39,7 +41,7 @@ type (
 
 // Run prints the groups.
 func (v problemsListVerb) Run(ctx context.Context, p *program) error {
-	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
+	return v.watched(ctx, p, func(ctx context.Context, o *operate.Actor) error {
 		list, err := o.Problems(ctx, operate.ProblemFilter{Acknowledged: v.Acknowledged, Jobs: v.Job, Queues: v.Queue})
 		if err != nil {
 			return err

@@ -17,9 +17,9 @@ import (
 // queuesVerb is the verb queues.
 type queuesVerb struct {
 	List   queuesListVerb   `cmd:"" help:"List queues by name, with their runs and who serves them."`
-	Pause  queuesPauseVerb  `cmd:"" help:"Stop claims from a queue. Runs that are executing continue."`
-	Resume queuesResumeVerb `cmd:"" help:"Let runs of a queue be claimed again."`
-	Set    queuesSetVerb    `cmd:"" help:"Bound how many runs of a queue execute concurrently, over all workers."`
+	Pause  queuesPauseVerb  `cmd:"" help:"Pause a queue: workers claim no more of its runs. Runs that are executing continue."`
+	Resume queuesResumeVerb `cmd:"" help:"Resume a paused queue."`
+	Set    queuesSetVerb    `cmd:"" help:"Cap how many runs of a queue execute concurrently, across all workers."`
 }
 
 type (
@@ -50,6 +50,8 @@ type (
 		List auditListVerb `cmd:"" help:"Show the audit log, newest first."`
 	}
 	auditListVerb struct {
+		watchFlag
+
 		Kind    word     `placeholder:"KIND" help:"Only changes to this kind of thing: run, bulk (all runs of a filter), queue, schedule, limit or lock."`
 		Subject word     `placeholder:"ID" help:"Only changes to the thing with this id or name."`
 		By      word     `placeholder:"ACTOR" help:"Only changes that this actor made."`
@@ -195,7 +197,7 @@ func (v auditListVerb) Run(ctx context.Context, p *program) error {
 	if v.Kind != "" && !slices.Contains([]word{"run", "bulk", "queue", "schedule", "limit", "lock"}, v.Kind) {
 		return usage("--kind %q: want run, bulk, queue, schedule, limit or lock", v.Kind)
 	}
-	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
+	return v.watched(ctx, p, func(ctx context.Context, o *operate.Actor) error {
 		list, err := o.Changes(ctx, store.ChangeFilter{Kind: string(v.Kind), Subject: string(v.Subject), By: string(v.By), Action: string(v.Action),
 			Since: v.Since.on(p.now()), Before: v.Cursor, Limit: v.Limit})
 		if err != nil {

@@ -15,16 +15,16 @@ import (
 type runsVerb struct {
 	List        runsListVerb    `cmd:"" help:"List runs, newest first."`
 	Show        runsShowVerb    `cmd:"" help:"Show a run with its attempts."`
-	Reveal      runsRevealVerb  `cmd:"" help:"Show a run with what a rule hides of its args, result and checkpoint. Recorded in the audit log."`
+	Reveal      runsRevealVerb  `cmd:"" help:"Show a run with the values of args, result and checkpoint that redaction rules hide. Recorded in the audit log."`
 	Explain     runsExplainVerb `cmd:"" help:"Explain why a run waits and when it may start, how it is executing, why it ended, or why it does not exist."`
 	Logs        runsLogsVerb    `cmd:"" help:"Print the lines that a run's handler has logged."`
 	Wait        runsWaitVerb    `cmd:"" help:"Wait until a run has ended. Exits 0 if it succeeded, 3 if it is dead or cancelled, 4 after --timeout."`
 	Count       runsCountVerb   `cmd:"" help:"Count runs by state. Large counts may be lower bounds (10000+) or estimates (about)."`
-	Cancel      runsChangeVerb  `cmd:"" help:"Cancel runs. A running one is asked to stop, and ends cancelled unless it succeeds."`
+	Cancel      runsChangeVerb  `cmd:"" help:"Cancel runs. A running one is asked to stop; it ends cancelled unless its handler returns success or a permanent failure."`
 	Retry       runsChangeVerb  `cmd:"" help:"Make dead or cancelled runs pending again, with a full set of attempts."`
 	Acknowledge runsChangeVerb  `cmd:"" help:"Take dead runs off the list of problems. They stay dead."`
 	Delete      runsChangeVerb  `cmd:"" help:"Delete runs that are not running."`
-	Rerun       runsRerunVerb   `cmd:"" help:"Create a new run like an earlier one, and print its id."`
+	Rerun       runsRerunVerb   `cmd:"" help:"Enqueue a copy of an earlier run, and print its id."`
 }
 
 type (

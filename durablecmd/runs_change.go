@@ -19,7 +19,7 @@ type changeFlags struct {
 	filterFlags
 
 	Cursor word   `placeholder:"CURSOR" help:"With --all: continue a bulk change that stopped (its \"next\")."`
-	All    bool   `help:"Apply to all runs matching the filters, instead of ids. Without --state, cancel takes pending and running runs, retry dead and cancelled ones, acknowledge dead ones, delete finished ones only: for pending ones add --state pending."`
+	All    bool   `help:"Apply to all runs that match the filters, instead of to ids. Without --state: cancel applies to pending and running runs, retry to dead and cancelled ones, acknowledge to dead ones, and delete to finished ones; to delete pending runs, add --state pending."`
 	Yes    bool   `help:"Confirm a bulk change (required with --all)."`
 	DryRun bool   `help:"With --all: print what would be changed, and change nothing."`
 	Reason string `help:"Reason, recorded in the audit log and with cancelled runs."`

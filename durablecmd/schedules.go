@@ -10,14 +10,14 @@ import (
 
 // schedulesVerb is the verb schedules.
 type schedulesVerb struct {
-	List    schedulesListVerb    `cmd:"" help:"List schedules by name, paused ones too."`
+	List    schedulesListVerb    `cmd:"" help:"List schedules by name, including paused ones."`
 	Show    schedulesShowVerb    `cmd:"" help:"Show a schedule."`
 	Preview schedulesPreviewVerb `cmd:"" help:"Show the last occurrences and what happened to them, and the next ones."`
 	Create  schedulesCreateVerb  `cmd:"" help:"Create a schedule for a job."`
 	Set     schedulesSetVerb     `cmd:"" help:"Change a schedule. Flags that you omit leave their part unchanged. The change lasts until the declaration in the code changes."`
 	Pause   schedulesPauseVerb   `cmd:"" help:"Pause a schedule."`
 	Resume  schedulesResumeVerb  `cmd:"" help:"Resume a schedule. It fires from now on."`
-	RunNow  schedulesRunNowVerb  `cmd:"" help:"Create a run of a schedule now, and print its id. Its next occurrence does not change."`
+	RunNow  schedulesRunNowVerb  `cmd:"" help:"Enqueue a run of a schedule now, and print its id. The schedule's next occurrence does not change."`
 	Delete  schedulesDeleteVerb  `cmd:"" help:"Delete a schedule. Its runs stay. A worker that declares it creates it again."`
 }
 
@@ -51,7 +51,7 @@ type (
 	}
 	schedulesRunNowVerb struct {
 		Name  string `arg:"" help:"Name of the schedule."`
-		Force bool   `help:"Create it even while a run of the schedule has not ended."`
+		Force bool   `help:"Enqueue it even if as many runs of the schedule are unfinished as it allows."`
 		JSON  bool   `name:"json" help:"Print JSON."`
 	}
 )

@@ -64,7 +64,25 @@ func TestAListIsWatched(t *testing.T) {
 		signals <- syscall.SIGINT
 		require.Zero(t, <-code, "%s", stderr.String())
 	}
-	require.Equal(t, 2, execute(t, env, "runs", "list", "--watch", "1ms").code)
+	for _, list := range []string{"runs list", "runs count", "queues list", "jobs list", "workers list", "schedules list", "limits list",
+		"problems list", "audit list", "locks list", "locks forced"} {
+		e := execute(t, env, append(strings.Fields(list), "--watch", "1ms")...)
+		require.Equal(t, 2, e.code, list)
+		require.Contains(t, e.stderr, "--watch 1ms: want at least 100ms", list)
+	}
+}
+
+func TestLocksAreWatched(t *testing.T) {
+	t.Parallel()
+	signals := make(chan os.Signal, 1)
+	var stdout, stderr buffer
+	start := durablecmd.Start{Setup: stock, Env: migrated(t), Args: []string{"locks", "list", "--watch", "100ms"}, Stdin: strings.NewReader(""),
+		Stdout: &stdout, Stderr: &stderr, Signals: signals}
+	code := make(chan int, 1)
+	go func() { code <- start.Run(t.Context()) }()
+	require.Eventually(t, func() bool { return strings.Count(stdout.String(), "no locks are held\n") >= 2 }, time.Minute, 5*time.Millisecond)
+	signals <- syscall.SIGINT
+	require.Zero(t, <-code, "%s", stderr.String())
 }
 
 func TestHelpIsACommandToo(t *testing.T) {

@@ -99,7 +99,7 @@ func TestAVerbThatIsRefusedChangesNothing(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, nil, 0o600)) // a file that is there, and empty
 	e := execute(t, env, "enqueue", "sleep", "--force")
 	require.Equal(t, 1, e.code)
-	require.Contains(t, e.stderr, "it has no schema; run `durable-worker migrate up`")
+	require.Contains(t, e.stderr, "the database has no schema of durable yet; run `durable-worker migrate up`")
 }
 
 func TestMigrateUpFailsWhereTheSchemaIsTooNew(t *testing.T) {

@@ -73,7 +73,7 @@ func TestWaitingForARun(t *testing.T) {
 	unknown := execute(t, env, "runs", "wait", durable.NewRunID().String(), "--json")
 	require.Equal(t, "not_found", decode[failure](t, unknown.stderr).Error.Code)
 	require.Equal(t, 1, unknown.code)
-	require.Contains(t, execute(t, env, "--help").stdout, "4 it has not ended in time")
+	require.Contains(t, execute(t, env, "--help").stdout, "4 it did not end in time")
 	require.Equal(t, 2, execute(t, env, "runs", "wait", "7").code)
 	require.Equal(t, 2, execute(t, env, "runs", "wait", id, "--timeout=-1s").code)
 	s.signal()
