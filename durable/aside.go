@@ -80,7 +80,7 @@ type UnsettledError struct {
 
 // Error names the runs.
 func (e *UnsettledError) Error() string {
-	return fmt.Sprintf("the store does not take the outcomes of %d runs, which are left to their leases: %v: %s", len(e.Runs), e.Runs, e.Reason)
+	return fmt.Sprintf("the store did not accept the outcomes of %d runs, which will be executed again after their leases expire: %v: %s", len(e.Runs), e.Runs, e.Reason)
 }
 
 // Unsettled describes the outcomes that a worker cannot write.

@@ -257,7 +257,7 @@ func TestCodec_WhatCannotBeStoredIsRefused(t *testing.T) {
 		_, err := durable.NewJob[letter]("mail", durable.WithCodec(newSealing())).Enqueue(t.Context(), s.client, letter{To: "a\x00b"})
 		require.ErrorContains(t, err, "args.to: holds the character NUL", "what is encoded is as strict as what is not")
 		_, err = durable.NewJob[letter]("mail", durable.WithCodec(nil)).Enqueue(t.Context(), s.client, letter{})
-		require.ErrorContains(t, err, "an option is empty")
+		require.ErrorContains(t, err, "an option is the zero value, or WithCodec was given a nil codec")
 		counts, err := s.store.Counts(t.Context())
 		require.NoError(t, err)
 		require.Zero(t, counts[durable.Pending])

@@ -80,7 +80,7 @@ func (j Job[A]) make(place scope, args A, options []Option) (NewRun, policy) {
 	if j.fault != nil {
 		faults = append(faults, j.fault)
 	} else if j.name == "" {
-		faults = append(faults, errors.New("the job was not created by NewJob"))
+		faults = append(faults, errors.New("the job is the zero value: create it with durable.NewJob"))
 	}
 	run.Refuse(errors.Join(faults...))
 	return run, p

@@ -83,7 +83,7 @@ func (all limitUses) of(args any, encoded []byte) ([]store.LimitUse, error) {
 		switch {
 		case u.fixed:
 		case u.computed && u.key == nil:
-			faults = append(faults, fmt.Errorf("limit %q: the job's code computes its key: give the key here, as %s=KEY", u.Limit, u.Limit))
+			faults = append(faults, fmt.Errorf("limit %q: the job's Go code computes its key, and this program does not have that code: pass the key as %s=KEY", u.Limit, u.Limit))
 		case u.computed:
 			if uses[i].Key = u.key(args); uses[i].Key == "" {
 				faults = append(faults, fmt.Errorf("limit %q: its key for these args is empty", u.Limit))

@@ -56,9 +56,9 @@ func TestMisuse_AWorkerRunsOnce(t *testing.T) {
 		require.ErrorContains(t, w.Run(t.Context()), "no job is registered")
 		durable.Register(w, durable.NewJob[letter]("mail"), func(context.Context, *durable.Run[letter]) error { return nil })
 		stop := s.begin(w)
-		require.ErrorContains(t, w.Run(t.Context()), "only once")
+		require.ErrorContains(t, w.Run(t.Context()), "was called twice")
 		require.NoError(t, stop())
-		require.ErrorContains(t, w.Run(t.Context()), "only once")
+		require.ErrorContains(t, w.Run(t.Context()), "was called twice")
 	})
 }
 
@@ -66,7 +66,7 @@ func TestMisuse_AWorkerWithoutAStoreOrWithAJobOfNoMakingDoesNotStart(t *testing.
 	t.Parallel()
 	w := durable.NewWorker(nil, durable.WorkerConfig{})
 	durable.Register(w, durable.NewJob[letter]("mail"), func(context.Context, *durable.Run[letter]) error { return nil })
-	require.ErrorContains(t, w.Run(t.Context()), "there is no store")
+	require.ErrorContains(t, w.Run(t.Context()), "the store is nil")
 
 	var made durable.Job[letter]
 	w = durable.NewWorker(memory.New(memory.Config{}), durable.WorkerConfig{})
@@ -74,9 +74,9 @@ func TestMisuse_AWorkerWithoutAStoreOrWithAJobOfNoMakingDoesNotStart(t *testing.
 	durable.AddSchedule(w, "s", made, letter{}, durable.Every(time.Hour))
 	err := w.Run(t.Context())
 	require.ErrorIs(t, err, durable.ErrInvalid)
-	require.ErrorContains(t, err, "not created by NewJob")
+	require.ErrorContains(t, err, "the zero value: create it with durable.NewJob")
 	_, err = made.Enqueue(t.Context(), memory.New(memory.Config{}), letter{})
-	require.ErrorContains(t, err, "not created by NewJob")
+	require.ErrorContains(t, err, "the zero value: create it with durable.NewJob")
 }
 
 func TestMisuse_ARunIsOfNoUseWhenItsHandlerHasReturned(t *testing.T) {

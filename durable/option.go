@@ -83,7 +83,7 @@ func (p policy) changed(place scope, options []Option) (policy, []error) {
 	for _, o := range options {
 		switch {
 		case o.apply == nil:
-			faults = append(faults, fmt.Errorf("an option is empty"))
+			faults = append(faults, fmt.Errorf("an option is the zero value, or WithCodec was given a nil codec"))
 		case o.scope != anywhere && o.scope != place:
 			faults = append(faults, fmt.Errorf("%s is for %v, not for %v", o.name, o.scope, place))
 		default:

@@ -83,7 +83,7 @@ func (w *Worker) register(fault error, missing bool, r registration) {
 	case fault != nil:
 		w.faults = append(w.faults, fault)
 	case name == "":
-		w.faults = append(w.faults, errors.New("a job was not created by NewJob"))
+		w.faults = append(w.faults, errors.New("a job is the zero value: create it with durable.NewJob"))
 	case missing:
 		w.faults = append(w.faults, fmt.Errorf("job %q: no handler", name))
 	case w.jobs[name].call != nil:

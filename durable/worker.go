@@ -70,11 +70,11 @@ func (w *Worker) Faults() error {
 func (w *Worker) allFaults() error {
 	faults := append([]error{w.config.validate()}, w.faults...)
 	if w.store == nil {
-		faults = append(faults, errors.New("there is no store"))
+		faults = append(faults, errors.New("the store is nil"))
 	}
 	faults = append(faults, w.aliasFaults()...)
 	if len(w.jobs) == 0 {
-		faults = append(faults, errors.New("no job is registered"))
+		faults = append(faults, errors.New("no job is registered: call durable.Register before Worker.Run"))
 	}
 	return errors.Join(faults...)
 }
@@ -85,7 +85,7 @@ func (w *Worker) begin() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.phase.Load() != phaseNew {
-		return errors.New("durable: a worker runs only once")
+		return errors.New("durable: Worker.Run was called twice: create a new Worker")
 	}
 	if err := w.allFaults(); err != nil {
 		return fmt.Errorf("%w worker: %w", ErrInvalid, err)

@@ -310,7 +310,7 @@ func TestReadinessTellsOfOutcomesThatTheDatabaseDoesNotTake(t *testing.T) {
 	require.Equal(t, map[string]any{"count": 1.0, "runs": []any{id}, "locked": 0.0}, aside)
 	s.signal()
 	require.Equal(t, 1, s.ends(), "an outcome is lost")
-	require.Contains(t, s.stderr.String(), "the store does not take the outcomes of 1 runs")
+	require.Contains(t, s.stderr.String(), "the store did not accept the outcomes of 1 runs")
 }
 
 // A program that is at work when the schema becomes too new for it stops taking

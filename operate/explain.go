@@ -119,7 +119,7 @@ func (e *explaining) untilDue() {
 		e.block(Blocker{Kind: BlockerRetryDelay, Text: text, Since: &last.EndedAt, EndsAt: &due},
 			map[string]any{"attempt": last.Number, "max_attempts": run.MaxAttempts, "error": last.Error})
 	case run.Fence > 0 && (last == nil || last.Fence < run.Fence):
-		e.block(Blocker{Kind: BlockerSnoozed, Text: "its handler has asked for later: it is due in " + left, Since: run.StartedAt, EndsAt: &due}, nil)
+		e.block(Blocker{Kind: BlockerSnoozed, Text: "its handler snoozed it: it is due in " + left, Since: run.StartedAt, EndsAt: &due}, nil)
 	default:
 		e.block(Blocker{Kind: BlockerNotDue, Text: "it is due in " + left, Since: &run.CreatedAt, EndsAt: &due}, nil)
 	}
@@ -208,7 +208,7 @@ func (e *explaining) behind() {
 }
 
 func (e *explaining) rowHeld(h *store.HeldRow) {
-	text := fmt.Sprintf("another transaction has the run in hand (pid %d", h.PID)
+	text := fmt.Sprintf("another transaction holds the run's row (pid %d", h.PID)
 	if h.Application != "" {
 		text += ", " + firstLine(h.Application)
 	}

@@ -48,9 +48,9 @@ func (e *explaining) limit(g *store.GateFacts, due bool) {
 	place, more := e.place(g)
 	switch {
 	case g.NotBefore != nil && g.NotBefore.After(e.Facts.At):
-		why, b.EndsAt = append(why, "it is to be left alone for "+span(g.NotBefore.Sub(e.Facts.At))), g.NotBefore
+		why, b.EndsAt = append(why, "it is penalized for another "+span(g.NotBefore.Sub(e.Facts.At))), g.NotBefore
 	case g.Limit.Max == 0:
-		why = append(why, "it admits nothing: its most is 0")
+		why = append(why, "its max is 0")
 	case !g.Limit.Rate() && g.InUse+weight > g.Limit.Max:
 		why = append(why, inUse(g))
 		b.EndsAt = freesAt(g.Permits)

@@ -51,15 +51,15 @@ func (e *explaining) lease(x *Execution) {
 	switch {
 	case e.Lease == nil:
 		by := at.Add(store.SweepPassEvery)
-		e.block(Blocker{Kind: BlockerNoLease, EndsAt: &by, Text: "its claim has no lease, so it counts as lost: the next full pass of a worker hands it back, within " +
+		e.block(Blocker{Kind: BlockerNoLease, EndsAt: &by, Text: "its claim has no lease, so it counts as lost: the next full pass of a worker requeues it, within " +
 			span(store.SweepPassEvery)}, nil)
 	case !e.Lease.ExpiresAt.After(at):
 		text := fmt.Sprintf("the lease of %s expired %s ago", orUnknown(x.Worker), span(at.Sub(e.Lease.ExpiresAt)))
 		alive := slices.ContainsFunc(e.Workers, func(w store.WorkerInfo) bool { return w.State != store.Silent })
 		if alive {
-			text += ": another worker takes the run back"
+			text += ": another worker will requeue the run"
 		} else {
-			text += ", and no worker is alive that takes the run back"
+			text += ", and no worker is alive that could requeue the run"
 			e.remedy("start_worker", RoleDeployer, "start a worker", "")
 		}
 		e.block(Blocker{Kind: BlockerLeaseExpired, Text: text, Since: &e.Lease.ExpiresAt}, nil)
@@ -241,14 +241,14 @@ func (e *explaining) absent() {
 	retention, _ := e.retention(store.Succeeded)
 	b := Blocker{Kind: BlockerUnknown, Text: "there is no run with this id, and none is known to have been there"}
 	if known && age >= 0 {
-		b.Text += fmt.Sprintf("; by its id it was made %s ago", span(age))
+		b.Text += fmt.Sprintf("; according to its id, it was created %s ago", span(age))
 	}
 	switch {
 	case slices.ContainsFunc(e.Changes, func(c store.Change) bool { return c.Action == string(store.DeleteRuns) }):
 		b = Blocker{Kind: BlockerDeleted, Text: "it was deleted"}
 		e.byChange(&b, store.DeleteRuns)
 	case known && retention > 0 && age > retention:
-		b = Blocker{Kind: BlockerAgedOut, Since: &made, Text: fmt.Sprintf("by its id it was made %s ago, and runs are kept for %s after their end", span(age), span(retention))}
+		b = Blocker{Kind: BlockerAgedOut, Since: &made, Text: fmt.Sprintf("according to its id, it was created %s ago, and runs are kept for %s after their end", span(age), span(retention))}
 	}
 	if n := len(e.BulkDeletes); n > 0 && b.Kind != BlockerDeleted {
 		last := &e.BulkDeletes[0]

@@ -48,7 +48,7 @@ func (o *Operator) ExamineLimits(ctx context.Context) (f store.Findings) {
 	case err != nil:
 		f.Fail(name, err.Error(), "repeat it when the database answers")
 	case len(list.Faults) == 0:
-		f.Fine(name, "none is exceeded, and no run waits in vain")
+		f.Fine(name, "none is exceeded, and no waiting run is stuck")
 	}
 	for _, one := range list.Faults {
 		f.Fail(name, fmt.Sprintf("%s=%s is %s: %s", one.Limit, one.Key, one.Fault, one.Text), "workers repair what is stuck or orphaned within an hour; please report it")

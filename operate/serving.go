@@ -86,7 +86,7 @@ func (f *fleet) attendWorkers() []Attention {
 			Next: []Remedy{{"start_worker", RoleDeployer, "start one", ""}}}}
 	case len(f.workers) > alive:
 		return []Attention{{Kind: AttentionSilentWorkers, Level: store.Warning, Subject: "workers", Text: text,
-			Next: []Remedy{{"workers", RoleViewer, "see why it ended: a worker that stops in order is not listed; after a day it is forgotten", "workers list"}}}}
+			Next: []Remedy{{"workers", RoleViewer, "see why it ended: a worker that stops normally is not listed; a silent one is listed for a day", "workers list"}}}}
 	default:
 		return nil
 	}

@@ -43,5 +43,5 @@ func FindStranded(f *store.Findings, stranded int64, one string) {
 		one = ", among them " + one
 	}
 	f.Warn(RunningRuns, fmt.Sprintf("%d have no lease%s: no worker executes them and nothing expires", stranded, one),
-		"keep a worker running: its sweep hands them back, within an hour at most")
+		"keep a worker running: its sweep requeues them within an hour")
 }

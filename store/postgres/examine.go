@@ -88,7 +88,7 @@ func (s *Store) examineSettings(server queries.ExamineServerRow, f *store.Findin
 	if server.Isolation == "read committed" {
 		f.Fine("isolation", server.Isolation)
 	} else {
-		f.Warn("isolation", server.Isolation, "ours are read committed all the same, by two more statements each: ALTER ROLE … SET default_transaction_isolation = 'read committed'")
+		f.Warn("isolation", server.Isolation, "durable still uses read committed, at the cost of two more statements per transaction; to avoid them: ALTER ROLE … SET default_transaction_isolation = 'read committed'")
 	}
 	switch text := fmt.Sprintf("synchronous_commit %s, fsync %v, full_page_writes %v", server.SynchronousCommit, server.Fsync, server.FullPageWrites); {
 	case !server.Fsync || !server.FullPageWrites:

@@ -51,7 +51,7 @@ func (s *Store) Report(ctx context.Context, holder store.Holder, report store.Re
 		err = try()
 	}
 	if code(err) == lockNotAvailable {
-		err = fmt.Errorf("%w: another transaction keeps the run locked, such as a transaction of the handler's own that has guarded or completed it: %w", store.ErrConflict, err)
+		err = fmt.Errorf("%w: another transaction keeps the run locked, such as the handler's own transaction after Guard or CompleteIn: %w", store.ErrConflict, err)
 	}
 	if err != nil {
 		return s.fail("report", err)

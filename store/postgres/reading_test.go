@@ -129,7 +129,7 @@ func TestOperators_NamesTheTransactionThatHasARun(t *testing.T) {
 	tx := hold(t, db, "runs", "true")
 	e := explain()
 	require.True(t, held(e), e.Summary)
-	require.Regexp(t, `another transaction has the run in hand \(pid \d+.* for \d+`, e.Summary)
+	require.Regexp(t, `another transaction holds the run's row \(pid \d+.* for \d+`, e.Summary)
 	require.NoError(t, tx.Rollback(t.Context()))
 	require.False(t, held(explain()))
 }

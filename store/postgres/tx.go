@@ -197,7 +197,7 @@ func (s *Store) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...s
 	}
 	err := s.briefly(ctx, holderBriefly, holderPatience, try)
 	if code(err) == lockNotAvailable {
-		err = fmt.Errorf("%w: another transaction has kept the run, or a key, locked for %v: if it is your own, enqueue through that: %w", store.ErrConflict, holderPatience, err)
+		err = fmt.Errorf("%w: another transaction has kept the run, or a key, locked for %v: if that transaction is yours, enqueue through it: %w", store.ErrConflict, holderPatience, err)
 	}
 	if err != nil {
 		return nil, s.fail(what, err)

@@ -205,7 +205,7 @@ func (s *Store) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...s
 		return s.store(ctx, c, fresh, call)
 	})
 	if busy(err) {
-		err = fmt.Errorf("%w: the file stays locked: if a transaction of your own holds it, enqueue through that: %w", store.ErrConflict, err)
+		err = fmt.Errorf("%w: the file stays locked: if one of your own transactions holds it, enqueue through that transaction: %w", store.ErrConflict, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("enqueue under run %s: %w", holder.Run, err)

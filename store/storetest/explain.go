@@ -319,7 +319,7 @@ func explainZero(_ *testing.T, f *fixture) {
 	run := newRun(limited("api"))
 	f.enqueue(run)
 	f.changeLimit(store.SetLimit, semaphore("api", 0))
-	f.wantText(f.wantKinds(run.ID, operate.BlockerLimit), "its most is 0")
+	f.wantText(f.wantKinds(run.ID, operate.BlockerLimit), "its max is 0")
 	f.changeLimit(store.DisableLimit, store.Limit{Name: "api"})
 	f.starts(run.ID)
 }

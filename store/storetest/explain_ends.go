@@ -16,7 +16,7 @@ func explainExpiredLease(_ *testing.T, f *fixture) {
 	f.advance(31 * time.Second)
 	f.wantText(f.wantKinds(run.ID, operate.BlockerLeaseExpired), "the lease of web-7 expired", "no worker is alive")
 	f.presentAs(newWorker("web-8"), 1, nil)
-	f.wantText(f.wantKinds(run.ID, operate.BlockerLeaseExpired), "another worker takes the run back")
+	f.wantText(f.wantKinds(run.ID, operate.BlockerLeaseExpired), "another worker will requeue the run")
 	f.reclaim()
 	f.starts(run.ID)
 }
@@ -137,7 +137,7 @@ func explainAbsent(_ *testing.T, f *fixture) {
 	for i := range 6 {
 		id[i] = byte(stamp >> (8 * (5 - i)))
 	}
-	f.wantText(f.wantKinds(id, operate.BlockerAgedOut), "by its id it was made 3 h ", "kept for 1 h")
+	f.wantText(f.wantKinds(id, operate.BlockerAgedOut), "according to its id, it was created 3 h ", "kept for 1 h")
 }
 
 func problemTests() map[string]func(*testing.T, *fixture) {
