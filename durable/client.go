@@ -17,8 +17,8 @@ type Client struct {
 	hub   *await.Hub
 }
 
-// NewClient returns a client of a store. Nothing is started: a client that
-// waits for runs listens to the store while it does.
+// NewClient returns a client of a store. It starts nothing: a client listens to
+// the store only while it waits for runs.
 func NewClient(store Store) *Client {
 	return &Client{to: store, store: store, hub: await.NewHub(store)}
 }
@@ -32,7 +32,7 @@ const (
 )
 
 // Enqueue stores all the runs or none, in one statement for up to thousands, and returns a
-// receipt for each, in order. An attempt whose reply was lost is repeated, a few times within
+// receipt for each, in order. A call whose reply was lost is repeated, a few times within
 // about two seconds; the runs' own ids keep a repeat from storing them twice. When Enqueue
 // returns an error other than ErrInvalid the outcome may be unknown; the caller may call it
 // again with the same runs. A nil error means that the runs are stored durably.

@@ -55,8 +55,8 @@ const (
 
 // WithCodec encodes the args, results and checkpoints of the job's runs before
 // they are stored, and decodes them for the handler. Args that were created
-// without the Job's value (by JobInfo.NewRun, on the command line, in SQL) are
-// stored as they are; Decode has to refuse them. To read runs use Job.ArgsOf and
+// without the Job's value (by RunOf, on the command line, in SQL) are stored as
+// they are; Decode has to refuse them. To read runs use Job.ArgsOf and
 // Job.ResultOf.
 func WithCodec(c Codec) Option {
 	if c == nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// WorkerConfig says how much a worker claims and how long it waits. The zero
-// value of each field means its default.
+// WorkerConfig configures a Worker. The zero value of each field means its
+// default.
 type WorkerConfig struct {
 	// Name labels the worker for people: 1 to 128 bytes of text. It need not be unique, and
 	// no decision depends on it. Default <hostname>-<pid>.
@@ -36,8 +36,8 @@ type WorkerConfig struct {
 	// ClaimBatchBytes bounds the args that one claim brings, in bytes. Args are assumed to be
 	// as large as those of the latest claims, and before the first claim as large as they may
 	// be: a claim of runs that are larger than the earlier ones may bring more, up to
-	// ClaimBatchSize times MaxArgsSize. The bound is on one claim, not on all runs that the
-	// worker has. Default 16 MiB.
+	// ClaimBatchSize times store.MaxArgsSize. The bound is on one claim, not on all runs that
+	// the worker has. Default 16 MiB.
 	ClaimBatchBytes int
 	// PollInterval is how long the worker sleeps after it found nothing, if no wake-up
 	// arrives: 1 ms to 100 years. Default 5 s.
@@ -47,7 +47,8 @@ type WorkerConfig struct {
 	PollJitter float64
 	// NoListen makes the worker only poll: it does not listen for wake-ups.
 	NoListen bool
-	// Terms are the lease's duration and heartbeat. Default 30 s and a third.
+	// Terms are the lease's duration and heartbeat interval. Default 30 s and
+	// 10 s (a third).
 	Terms lease.Terms
 	// Retry is the policy of jobs that have none of their own. Default:
 	// exponential from 5 s to 1 h, ±20 %.
@@ -66,7 +67,8 @@ type WorkerConfig struct {
 	// Orphans says what happens to schedules that no worker declares any more:
 	// DisableOrphans(after), with after at least 2 h. Default: they are flagged.
 	Orphans store.OrphanPolicy
-	// NoRunLog keeps no log lines of handlers with their attempts.
+	// NoRunLog keeps the worker from storing handlers' log lines with their
+	// attempts.
 	NoRunLog bool
 	// Middleware is called around every handler, the first outermost. Default:
 	// none.
@@ -104,15 +106,15 @@ type WorkerConfig struct {
 	// Random returns numbers in [0, 1), for jitter. Default math/rand/v2.
 	Random func() float64
 	// Process is what this worker shares with the other workers of its process.
-	// Default: one for the whole program. A test that plays several processes
-	// gives the workers of each new(Process).
+	// Default: one for the whole program. In a test that simulates several
+	// processes, give the workers of each process one new(Process).
 	Process *Process
 }
 
 // Queue is a queue served by a worker.
 type Queue struct {
 	Name string
-	Max  int // most runs of this queue executed concurrently by this worker; zero: no cap of its own
+	Max  int // maximum number of this queue's runs that this worker executes concurrently; zero: no cap
 }
 
 func (c WorkerConfig) withDefaults() WorkerConfig {

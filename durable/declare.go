@@ -17,9 +17,10 @@ import (
 // AddSchedule makes a worker declare a schedule: a rule that enqueues a run of the job at
 // each occurrence. It becomes a row of the store; any worker, not only those that declare it,
 // materializes its occurrences, each exactly once or recorded as skipped. The options are
-// those of a run, without At, After and ExpiresAt, and those of a schedule: CatchUp, Overlap,
-// StartAt, EndAt, Blackout, Jitter, SpreadStart and Paused. Worker.Run reports what is wrong;
-// once it has begun it is too late, as for Register.
+// those of a run, except At, After, ExpiresAt, LimitedBy and the unique keys, and those of a
+// schedule: CatchUp, Overlap, MaxUnfinished, StartAt, EndAt, Blackout, Jitter, SpreadStart
+// and Paused. Worker.Run reports what is wrong; once it has begun it is too late, as for
+// Register.
 func AddSchedule[A any](w *Worker, name string, job Job[A], args A, rule Rule, options ...Option) {
 	run, p := job.make(onlySchedule, args, options)
 	s, err := scheduleOf(name, rule, run, p)

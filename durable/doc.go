@@ -1,5 +1,5 @@
-// Package durable runs background work that survives the death of the process
-// that does it, on the database you already have.
+// Package durable runs background jobs that survive crashes, on the database
+// you already have.
 //
 // A Job is a named kind of work. Enqueue stores a Run of it. Workers, any
 // number of identical processes, claim due runs under a lease, execute their
@@ -10,13 +10,15 @@
 //
 //	var Welcome = durable.NewJob[WelcomeArgs]("welcome", durable.MaxAttempts(5), durable.Timeout(time.Minute))
 //
-//	// where work comes from
+//	// in the code that enqueues
 //	receipt, err := Welcome.Enqueue(ctx, durable.NewClient(store), WelcomeArgs{UserID: 42})
 //
-//	// where it is done
+//	// in the code that works
 //	w := durable.NewWorker(store, durable.WorkerConfig{})
 //	durable.Register(w, Welcome, func(ctx context.Context, run *durable.Run[WelcomeArgs]) error { … })
 //	err = w.Run(ctx)
+//
+// Call store.Migrate(ctx) first, or run `migrate up`: Open does not create the schema.
 //
 // # What a handler must know
 //
@@ -36,9 +38,9 @@
 //
 // A run that Enqueue has acknowledged ends as succeeded, dead or cancelled, once;
 // a claim that is no longer current changes nothing. What is not promised:
-// exactly-once effects outside the store, and any order between runs beyond
-// priority. The guarantees page of the documentation states each promise with
-// its assumption.
+// exactly-once effects outside the store, and any order between runs: even
+// priority is best effort. The guarantees page of the documentation states each
+// promise with its assumption.
 //
 // # Reading the code
 //

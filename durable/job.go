@@ -26,8 +26,8 @@ type Job[A any] struct {
 	fault  error
 }
 
-// NewJob names a kind of work. You need not check anything here: the first Enqueue and
-// Worker.Run report what is wrong with the name or the options.
+// NewJob declares a job. It returns no error: the first Enqueue, and Worker.Run,
+// report an invalid name or invalid options.
 func NewJob[A any](name string, options ...Option) Job[A] {
 	p, faults := defaultPolicy().with(onlyJob, options)
 	faults = append(faults, store.CheckName("job", name))
@@ -45,9 +45,9 @@ func NewJob[A any](name string, options ...Option) Job[A] {
 // Name returns the job's name.
 func (j Job[A]) Name() string { return j.name }
 
-// New creates a run of the job without enqueueing it, for one Enqueue of many.
-// The run's ID is assigned here, so enqueueing the same value again is recognised
-// as a repeat. Enqueue reports what is wrong with it.
+// New creates a run of the job without enqueueing it, so that you can enqueue
+// many runs in one call. The run's ID is assigned here, so enqueueing the same
+// value again is recognised as a repeat. Enqueue reports what is wrong with it.
 func (j Job[A]) New(args A, options ...Option) NewRun {
 	run, _ := j.make(onlyRun, args, options)
 	return run

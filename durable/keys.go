@@ -14,10 +14,10 @@ func Unique(key string) Option {
 	return keyed("Unique", store.Key{Text: key, Policy: store.KeyUnique})
 }
 
-// UniqueFor is Unique, and the run keeps the key for d after it was enqueued, on the store's
-// clock, even when it has ended. A run that has not ended by then keeps the key until it
-// does. A run that is no longer in the store, because retention or an operator has deleted
-// it, holds no key.
+// UniqueFor is like Unique, but the run holds the key for at least d after it was enqueued,
+// by the store's clock, even if it has ended. A run that has not ended by then keeps the key
+// until it does. A run that is no longer in the store, because retention or an operator has
+// deleted it, holds no key.
 func UniqueFor(key string, d time.Duration) Option {
 	return keyed("UniqueFor", store.Key{Text: key, Policy: store.KeyUnique, HeldFor: d})
 }
@@ -31,9 +31,9 @@ func Replace(key string) Option {
 	return keyed("Replace", store.Key{Text: key, Policy: store.KeyReplace})
 }
 
-// Debounce is Replace, and the run is due quiet after the latest enqueue, but
-// not later than atMost after the pending run was first stored (zero: no
-// bound). You cannot combine it with At and After.
+// Debounce is like Replace, but also moves the due time: the run is due quiet
+// after the latest enqueue, and no later than atMost after the pending run was
+// first stored (zero: no bound). You cannot combine it with At and After.
 func Debounce(key string, quiet, atMost time.Duration) Option {
 	return keyed("Debounce", store.Key{Text: key, Policy: store.KeyDebounce, Quiet: quiet, AtMost: atMost})
 }

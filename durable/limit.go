@@ -23,9 +23,9 @@ import (
 // an operator may change it. The zero value is not usable; call NewLimit.
 type Limit struct{ limit store.Limit }
 
-// NewLimit names a limit, in up to 100 bytes; names ignore case. What is wrong with it is
-// reported as a fault of the jobs that it limits. Only the option WhenFull has an effect
-// here: it applies to all runs that have none of their own.
+// NewLimit names a limit, in up to 100 bytes; names ignore case. Errors in the limit are
+// reported for the jobs that use it. Only the option WhenFull has an effect here: it
+// applies to all runs that have none of their own.
 func NewLimit(name string, rule LimitRule, options ...LimitOption) Limit {
 	l := rule.limit
 	l.Name = name

@@ -91,7 +91,8 @@ func Cron(expression, zone string) Rule { return store.Cron(expression, zone) }
 // least one second.
 func Every(d time.Duration) Rule { return store.Every(d) }
 
-// Once is a rule that fires at one instant, or as soon after it as a worker runs.
+// Once is a rule that fires at one instant, or as soon after it as a worker runs,
+// if it was declared before that instant.
 func Once(t time.Time) Rule { return store.Once(t) }
 
 // The errors of a store, matched with errors.Is.

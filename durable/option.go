@@ -10,9 +10,9 @@ import (
 
 // Option sets one part of a job's policy. Given to NewJob it is the job's
 // default; given to New or Enqueue it holds for that run alone, given to
-// AddSchedule for the schedule's runs. At, After, ExpiresAt and the keys are for
-// a run only, Retry and Retention are for a job only, and some are for a schedule
-// only.
+// AddSchedule for the schedule's runs. At, After, ExpiresAt, LimitedBy and the
+// keys are for a run only; Retry, RetryArgs, Retention, MaxConcurrent, Alias,
+// WithCodec and Redacted for a job only; and some are for a schedule only.
 type Option struct {
 	name  string
 	scope scope
@@ -125,15 +125,15 @@ func OnQueue(name string) Option {
 	return Option{"OnQueue", anywhere, func(p *policy) { p.queue = name }}
 }
 
-// Priority orders runs: MinPriority to MaxPriority, larger first, default 0.
-// No order is promised between two jobs of one priority, and of every 16 runs
-// a worker claims one is the oldest due of any priority.
+// Priority orders runs: store.MinPriority to store.MaxPriority, larger first,
+// default 0. No order is promised between two jobs of one priority, and of
+// every 16 runs a worker claims one is the oldest due of any priority.
 func Priority(n int) Option {
 	return Option{"Priority", anywhere, func(p *policy) { p.priority = n }}
 }
 
 // MaxAttempts is how many attempts may fail before the run is dead. At least
-// 1, default 3. Crashes, drains and snoozes are not charged.
+// 1, default 3. Crashes, drains and snoozes do not count.
 func MaxAttempts(n int) Option {
 	return Option{"MaxAttempts", anywhere, func(p *policy) { p.maxAttempts = n }}
 }
@@ -151,16 +151,17 @@ func OnCrash(onCrash store.CrashPolicy) Option {
 	return Option{"OnCrash", anywhere, func(p *policy) { p.onCrash = onCrash }}
 }
 
-// Tags marks runs for people. Given more than once, the last one wins.
+// Tags labels runs for people. If Tags is given more than once, the last one
+// applies.
 func Tags(tags ...string) Option {
 	tags = append([]string(nil), tags...)
 	return Option{"Tags", anywhere, func(p *policy) { p.tags = tags }}
 }
 
-// Metadata notes names and values with a run, for handlers, middleware and hooks
-// (RunInfo.Metadata), for lists, and for people. Given more than once, also to the
-// job and to the run, the maps are merged and the last value of a name counts. It is
-// bounded by store.MaxMetadataSize, and stored without a codec.
+// Metadata attaches names and values to a run, for handlers, middleware, hooks
+// (RunInfo.Metadata), lists and people. Given more than once, also to the job and to
+// the run, the maps are merged and the last value of a name counts. It is bounded by
+// store.MaxMetadataSize, and stored without a codec.
 func Metadata(metadata map[string]string) Option {
 	metadata = maps.Clone(metadata)
 	return Option{"Metadata", anywhere, func(p *policy) {
@@ -174,9 +175,9 @@ func Metadata(metadata map[string]string) Option {
 	}}
 }
 
-// Retry sets when a failed attempt is tried again. The policy is that of the
-// worker that executes, so it is an option of the job. Default: the worker's
-// (exponential from 5 s to 1 h, ±20 %).
+// Retry sets when a failed attempt is tried again. The worker that executes the
+// run applies the policy, so this is an option of the job and not of a run.
+// Default: the worker's (exponential from 5 s to 1 h, ±20 %).
 func Retry(r RetryPolicy) Option {
 	return Option{"Retry", onlyJob, func(p *policy) { p.retry = r }}
 }

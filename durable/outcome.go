@@ -27,20 +27,20 @@ func (e *endingError) Error() string {
 
 func (e *endingError) Unwrap() error { return e.err }
 
-// Permanent ends the run in dead now, even if attempts are left. Like Cancel and
-// RetryAfter, it never returns nil, and works for a nil err too.
+// Permanent makes the run dead immediately, even if attempts are left. Like
+// Cancel and RetryAfter, it never returns nil, not even for a nil err.
 func Permanent(err error) error { return &endingError{kind: store.Death, err: err} }
 
-// RetryAfter fails the attempt and makes the run due again after d instead of
-// what the retry policy says. When no attempt is left the run is dead.
+// RetryAfter fails the attempt and makes the run due again after d, instead of
+// after the delay of the retry policy. If no attempt is left, the run is dead.
 func RetryAfter(d time.Duration, err error) error {
 	return &endingError{kind: store.Failure, after: max(d, 0), err: err}
 }
 
-// Snooze puts the run back until d from now; no attempt is spent.
+// Snooze makes the run due again after d, without spending an attempt.
 func Snooze(d time.Duration) error { return &endingError{kind: store.Snoozed, after: max(d, 0)} }
 
-// Cancel ends the run in cancelled, with err as the reason.
+// Cancel cancels the run, with err as the reason.
 func Cancel(err error) error { return &endingError{kind: store.Cancellation, err: err} }
 
 // RetryPolicy says when a failed attempt is tried again.

@@ -18,12 +18,13 @@ import (
 const progressEvery = time.Second
 
 // Progress reports how far the run has come: fraction is 0 to 1, the note is for people and
-// cut at MaxNoteSize. At most one report a second reaches the store; of those that come in
-// between, the latest is sent when the second is over, unless the handler has returned by
-// then: what is stored at the end may be up to a second old. The error is lease.ErrLost if
-// the run no longer belongs to this attempt, ErrInvalid for a fraction out of range, or the
-// store's. A handler may ignore it and continue. While your own transaction has guarded or
-// completed the run, no report gets through: the error is then ErrConflict, after a wait.
+// cut at store.MaxNoteSize. At most one report a second reaches the store; of those that
+// come in between, the latest is sent when the second is over, unless the handler has
+// returned by then: what is stored at the end may be up to a second old. The error is
+// lease.ErrLost if the run no longer belongs to this attempt, ErrInvalid for a fraction out
+// of range, or the store's. A handler may ignore it and continue. While your own
+// transaction has guarded or completed the run, no report gets through: the error is then
+// ErrConflict, after a wait.
 func (r *Run[A]) Progress(ctx context.Context, fraction float64, note string) error {
 	if !(fraction >= 0 && fraction <= 1) {
 		return fmt.Errorf("progress: %w: %v: want 0 to 1", ErrInvalid, fraction)

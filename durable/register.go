@@ -21,10 +21,10 @@ type registration struct {
 	check   func(args []byte) error // whether they fit
 }
 
-// Register gives a worker the handler of a job. You need not check anything here: Worker.Run
-// reports everything that is wrong, all together. Once Run has begun it is too late: the job
-// is refused, logged, and named by Faults. The handler is called from many goroutines. What
-// it returns decides the run's outcome; a panic and runtime.Goexit are failed attempts.
+// Register gives a worker the handler of a job. It returns no error: Worker.Run reports all
+// problems together. After Run has been called, Register refuses the job, logs that, and
+// Faults reports it. The handler is called from many goroutines. What it returns decides the
+// run's outcome; a panic and runtime.Goexit are failed attempts.
 func Register[A any](w *Worker, job Job[A], handler func(ctx context.Context, run *Run[A]) error) {
 	retry := job.policy.retry
 	if retry == nil {

@@ -34,14 +34,14 @@ func (r *Run[A]) IdempotencyKey() string { return r.ID.String() }
 
 // Log returns the worker's logger with the run's id, job and attempt. Lines that you log
 // through it at level Info and above are also kept with the attempt, and shown with the run:
-// the latest MaxLogLines lines of at most MaxLogSize bytes, with a mark if there were more.
-// An attempt that is handed back, snoozed, ended by CompleteIn or by the death of its worker
-// leaves no lines.
+// the latest store.MaxLogLines lines, store.MaxLogSize bytes in all, with a mark if there
+// were more. An attempt that is handed back or snoozed, or that ends with the death of its
+// worker, leaves no lines. CompleteIn keeps the lines logged before it.
 func (r *Run[A]) Log() *slog.Logger { return r.execution.handlerLog() }
 
 // SetResult stores a JSON value with the run when the handler returns nil. The last call
-// counts. It refuses a value that cannot be stored: one that is larger than MaxArgsSize or
-// contains invalid text.
+// counts. It refuses a value that cannot be stored: one that is larger than
+// store.MaxArgsSize or contains invalid text.
 func (r *Run[A]) SetResult(value any) error {
 	if err := r.execution.over(); err != nil {
 		return err

@@ -8,8 +8,8 @@ import (
 
 // CatchUp says what happens to missed occurrences: those that no worker could materialize
 // within a minute of their instant. Those older than within are skipped (zero: no bound). If
-// more than most are left, only the latest become runs (zero: MaxCatchUp). Default
-// CatchUpSkip.
+// more than most are left, only the latest become runs (zero: store.MaxCatchUp). Default
+// CatchUpSkip; CatchUpLatest for Once.
 func CatchUp(missed store.CatchUpPolicy, within time.Duration, most int) Option {
 	return Option{"CatchUp", onlySchedule, func(p *policy) {
 		p.plan.CatchUp, p.plan.CatchUpWithin, p.plan.CatchUpMost = missed, store.Duration(within), most
@@ -17,13 +17,13 @@ func CatchUp(missed store.CatchUpPolicy, within time.Duration, most int) Option 
 }
 
 // Overlap says what happens to an occurrence while an earlier run of the schedule has not
-// ended, wherever that run is executed. Default OverlapSkip.
+// ended, wherever that run is executed. Default OverlapSkip; OverlapWait with CatchUpAll.
 func Overlap(overlap store.OverlapPolicy) Option {
 	return Option{"Overlap", onlySchedule, func(p *policy) { p.plan.Overlap = overlap }}
 }
 
 // MaxUnfinished lets up to n runs of the schedule be unfinished at the same time
-// over all hosts, 1 to MaxUnfinishedRuns, before Overlap decides about an
+// over all hosts, 1 to store.MaxUnfinishedRuns, before Overlap decides about an
 // occurrence. Default 1. A run that waits for a retry counts, so never more than
 // n of the runs that occurrences have created execute concurrently; runs that
 // operators trigger or retry come on top. Not with OverlapAllow.
@@ -52,8 +52,9 @@ func Blackout(windows ...Window) Option {
 	return Option{"Blackout", onlySchedule, func(p *policy) { p.plan.Blackouts = windows }}
 }
 
-// Jitter makes each run due up to d after its occurrence, each by another
-// delay, which follows from the schedule's name and the occurrence.
+// Jitter delays each run by up to d after its occurrence. The delay differs
+// between occurrences, and is derived from the schedule's name and the
+// occurrence.
 func Jitter(d time.Duration) Option {
 	return Option{"Jitter", onlySchedule, func(p *policy) { p.plan.Jitter = store.Duration(d) }}
 }

@@ -8,7 +8,7 @@ type Status struct {
 	Draining     bool          // the worker is stopping
 	Capacity     int           // how many handlers may execute concurrently
 	Executing    int           // handlers that have not returned
-	Stuck        int           // how many of them the worker has given up
+	Stuck        int           // how many of them the worker has abandoned
 	SinceContact time.Duration // since the store last answered
 	Outages      int           // how often the store has stopped answering
 	Outage       time.Duration // the sum of their durations, each from the first call that failed to the next that was answered

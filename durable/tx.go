@@ -56,7 +56,7 @@ func (r *Run[A]) Guard(ctx context.Context, tx Tx) error {
 // belongs to the claim, and returns lease.ErrLost when it does not. The runs are enqueued
 // immediately, however this attempt ends; to enqueue them only together with its success use
 // the transaction of CompleteIn. While such a transaction is open and has locked the run,
-// Enqueue fails with ErrConflict. An attempt whose reply was lost is repeated, as by
+// Enqueue fails with ErrConflict. A call whose reply was lost is repeated, as by
 // Client.Enqueue.
 func (r *Run[A]) Enqueue(ctx context.Context, runs ...NewRun) ([]Receipt, error) {
 	if err := r.execution.over(); err != nil {

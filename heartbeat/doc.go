@@ -6,7 +6,7 @@
 // store grants the lease to another holder (lease.Terms.Deadline), so code that
 // obeys its context has stopped by then, provided the process itself was running.
 //
-// Guard runs a function under a named lock.
+// lock.Guard runs a function under a named lock.
 //
 // Not promised: a process that is paused notices only when it resumes. What it
 // writes then is refused by the store, which compares claim ids, not times.

@@ -13,9 +13,9 @@
 // rate (within one percent plus the margin). No wall time of a worker is ever
 // stored or compared.
 //
-// What a lease does not give: a process that stalls for longer than the margin
-// can still be executing when another worker begins. Its writes are refused,
-// but its effects outside the store are its own; code that has such effects
-// hands the [Fence] to the resource it writes to and lets that refuse a
+// What a lease does not guarantee: a process that stalls for longer than the
+// margin can still be executing when another worker begins. Its writes are
+// refused, but its effects outside the store are its own; code that has such
+// effects hands the [Fence] to the resource it writes to and lets that refuse a
 // smaller number than the largest it has seen.
 package lease

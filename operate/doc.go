@@ -13,8 +13,8 @@
 // into a word for programs, so that everything built on this package answers
 // alike. Both grow by fields, methods and words: ignore those you do not know.
 //
-// An Operator starts nothing by itself: live hints (Stream) cost something while a
-// stream is open, bulk changes that continue by themselves (StartBulk) until they end
-// or Close stops them. The package is the only way from the commands, the API and the
-// pages to the store. Begin reading at operator.go.
+// An Operator runs nothing in the background, except live hints while a Stream is
+// open, and bulk changes begun with StartBulk until they end or Close stops them. The
+// package is the only way from the commands, the API and the pages to the store.
+// Begin reading at operator.go.
 package operate

@@ -84,7 +84,7 @@ const (
 	UntilSettled  LimitUntil = 's' // the run stops running, even if it will be retried
 	UntilFinished LimitUntil = 'f' // the run ends for good
 	// UntilFinishedOrRevived is UntilFinished, but a dead run keeps its permit until an
-	// operator cancels or deletes it, or retries it and it succeeds.
+	// operator deletes it, or retries it and it then succeeds or is cancelled.
 	UntilFinishedOrRevived LimitUntil = 'k'
 	UntilExpires           LimitUntil = 'x' // its owner gives it back, or its time is over
 )

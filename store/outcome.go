@@ -16,7 +16,7 @@ const (
 	Cancellation OutcomeKind = 4 // the run is cancelled
 	Snoozed      OutcomeKind = 5 // the handler asked for later; the attempt is refunded
 	HandedBack   OutcomeKind = 6 // interrupted by a drain or a lost lease; due now, the attempt is refunded
-	Crash        OutcomeKind = 7 // its worker's lease ran out; only Reclaim records it
+	Crash        OutcomeKind = 7 // its worker's lease expired; only Reclaim records it
 )
 
 var outcomeNames = map[OutcomeKind]string{ //nolint:gochecknoglobals // a constant table

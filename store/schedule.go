@@ -36,7 +36,8 @@ func Cron(expression, zone string) Rule { return Rule{Cron: expression, Zone: zo
 func Every(d time.Duration) Rule { return Rule{Every: Duration(d)} }
 
 // Once fires at one instant. When no worker was running then, the run is
-// created as soon as one is, unless CatchUp says otherwise.
+// created as soon as one is, unless CatchUp says otherwise, if it was declared
+// before that instant.
 func Once(t time.Time) Rule { return Rule{Once: t.UTC()} }
 
 // From anchors an interval: it fires at whole intervals before and after t.

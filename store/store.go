@@ -168,7 +168,7 @@ type Settled struct {
 // Verdict is the store's answer to one Settled.
 type Verdict int8
 
-// The verdicts. A write that was Refused has changed nothing.
+// The verdicts. A write that was Rejected has changed nothing.
 const (
 	Applied        Verdict = iota + 1 // this write landed
 	AlreadyApplied                    // an earlier write of the same claim had already landed
@@ -247,8 +247,8 @@ type Claimer interface {
 	// whose cancellation was requested is cancelled. The claim leaves the run, so
 	// that a late settle is Rejected and not taken as AlreadyApplied. A lease with
 	// more runs than the request takes stays for the next call. A run or a
-	// lease that the store refuses to change stops no other: it is Passed, and
-	// set aside for a time that grows with each try.
+	// lease that the store refuses to change stops no other: it is named in
+	// SetAside, and set aside for a time that grows with each try.
 	Reclaim(ctx context.Context, request ReclaimRequest) (ReclaimResult, error)
 }
 
@@ -297,12 +297,13 @@ type Schedules interface {
 	// transaction. One caller at a time evaluates; another gets Busy immediately.
 	// A store may let two evaluate, apart from each other, while more are due than
 	// a caller's limit.
-	// It locks the schedules first, and then reads the unfinished runs that decide sees. An occurrence that is already stored is skipped. A schedule
+	// It locks the schedules first, and then reads the unfinished runs that decide
+	// sees. An occurrence that is already stored is skipped. A schedule
 	// with a fault, or with an occurrence that CheckRuns refuses, keeps its plan
 	// and stops no other; nor does one whose row the store refuses to change,
-	// which is Passed and set aside for a while. decide must be quick and must not
-	// call the store; now is the store's time. Of the skips, the latest thousand
-	// of a schedule are kept.
+	// which is named in SetAside and set aside for a while. decide must be quick
+	// and must not call the store; now is the store's time. Of the skips, the
+	// latest thousand of a schedule are kept.
 	Materialize(ctx context.Context, limit int, decide func(now time.Time, s Schedule) Decision) (MaterializeResult, error)
 	// ReevaluateNow re-evaluates immediately the schedules of these names that
 	// wait for an earlier run to end. Others, and unknown names, are skipped.

@@ -14,7 +14,7 @@ import (
 // Source is what the assertions read: a store, or a store that is bound to a
 // transaction, which sees what the transaction has enqueued before it commits.
 type Source interface {
-	// Runs lists runs by descending id, see durable.Inspector.
+	// Runs lists runs by descending id, see store.Inspector.
 	Runs(ctx context.Context, filter durable.Filter) (durable.Page, error)
 }
 

@@ -15,7 +15,7 @@ func TestSentencesAreFilledInAlikeInGoAndInSQL(t *testing.T) {
 	for _, sentence := range []string{rules.LeaseExpired, rules.CrashedDead, rules.CrashedAlone, rules.StrandedDead} {
 		require.Equal(t, strings.Count(sentence, "%"), strings.Count(sentence, "%s"), sentence)
 	}
-	require.Equal(t, "the lease of worker a%sb ran out (crash 2)", rules.CrashError("a%sb", 2))
+	require.Equal(t, "the lease of worker a%sb expired (crash 2)", rules.CrashError("a%sb", 2))
 }
 
 func TestCrashCountStops(t *testing.T) {

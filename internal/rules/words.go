@@ -11,10 +11,10 @@ import (
 // The sentences that stores keep with a run. %s is what is filled in, the
 // same in Go and in SQL.
 const (
-	LeaseExpired = "the lease of worker %s ran out (crash %s)" // the worker, the crash count
+	LeaseExpired = "the lease of worker %s expired (crash %s)" // the worker, the crash count
 	CrashedDead  = "its worker crashed, and its crash policy is dead"
 	CrashedAlone = "crashed its worker %s times, the last time while it was executed alone" // the crash count
-	StrandedDead = "its lease has gone, and its crash policy is dead"
+	StrandedDead = "its lease is missing, and its crash policy is dead"
 	LimitFull    = "limit %s was full (max %s)" // the limit, its max
 )
 

@@ -1,4 +1,4 @@
-// Package locktest is the contract of lease.Locks as a test suite.
+// Package locktest is the contract of lock.Locks as a test suite.
 //
 // The author of a store of locks calls [TestLocks] from a test of the store.
 // The suite uses plain testing and nothing else, sleeps for nothing, and runs

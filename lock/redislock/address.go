@@ -14,7 +14,7 @@ import (
 
 // Describe returns what the client reads from a URL, fit for people and logs:
 // scheme, hosts and database, and nothing else of it. The error is
-// lease.ErrInvalid and repeats nothing.
+// lock.ErrInvalid and repeats nothing.
 func Describe(url string) (string, error) {
 	a, err := read(url)
 	if err != nil {

@@ -2,9 +2,10 @@
 //
 // Runs wait in lanes, one for each (queue, job, priority); a claim deletes rows
 // of a narrow queue table and writes one lease for all the runs it takes; a
-// heartbeat touches leases only; claim, settle and reclaim update runs without
-// touching an index. db/schema.sql describes the tables and db/queries every
-// statement: its indexes, its locks, and why it may be repeated.
+// heartbeat touches leases and beats only; claim, settle and reclaim update
+// runs without touching an index. db/schema.sql describes the tables and
+// db/queries every statement: its indexes, its locks, and why it may be
+// repeated.
 //
 // The database's clock decides. The store keeps no session state except on the
 // connection that listens for wake-ups, so it works behind a transaction pooler

@@ -106,7 +106,7 @@ func (c crashCase) reason(state store.State, fate string, crashes int) string {
 	case state == store.Dead:
 		return fate + ", and its crash policy is dead"
 	case crashes > 0:
-		return fmt.Sprintf("the lease of worker w1 ran out (crash %d)", crashes)
+		return fmt.Sprintf("the lease of worker w1 expired (crash %d)", crashes)
 	default:
 		return ""
 	}
@@ -177,7 +177,7 @@ func crashRuleOfSweep(t *testing.T, f *fixture) {
 		if run := swept.Returned[0]; run.State != c.gone || run.CrashCount != c.crashes {
 			t.Errorf("%v: %+v, want it %v", c, run, c.gone)
 		}
-		f.wantEnded(c.String(), id, c.gone, c.reason(c.gone, "its lease has gone", c.crashes))
+		f.wantEnded(c.String(), id, c.gone, c.reason(c.gone, "its lease is missing", c.crashes))
 	}
 }
 
