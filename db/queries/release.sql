@@ -22,8 +22,8 @@ FOR KEY SHARE;
 -- gate's lines is looked for, as the index begins with what was admitted since it was last
 -- vacuumed. Blocked are those of them in whose gates no place was free before, or whose
 -- runs may need several: runs of the others wait only until a worker looks.
--- Index: leases_pkey, permits_pkey, waiting_order, limits_pkey. Locks: the permits of one claim, whose
--- lease the transaction has locked. A second settlement of the same claim waits, and
+-- Index: leases_pkey, permits_pkey, waiting_order, limits_pkey. Locks: the permits of one
+-- claim, whose lease the transaction has locked. A second settlement of the same claim waits, and
 -- computes again from the row as it is then.
 -- Idempotent: runs that are in no permit touch nothing; of a claim whose lease has gone
 -- there are no permits.
