@@ -80,14 +80,26 @@ func (s *sampling) Start(ctx context.Context, name string, options ...trace.Span
 	}
 }
 
-// begin begins a trace.
+// begin begins a trace, unless Root has begun it.
 func (s *sampling) begin(ctx context.Context, name string, options []trace.SpanStartOption) (context.Context, trace.Span) {
-	id := traceID()
-	if !s.roots.takes(id) {
-		span := &untaken{Span: noop.Span{}, trace: id, id: spanID()}
-		return trace.ContextWithSpan(ctx, span), span
+	if _, decided := ctx.Value(taken{}).(trace.TraceID); !decided {
+		within, yes := s.Root(ctx)
+		if ctx = within; !yes {
+			return ctx, trace.SpanFromContext(ctx)
+		}
 	}
-	return s.Tracer.Start(context.WithValue(ctx, taken{}, id), name, options...)
+	within, span := s.Tracer.Start(ctx, name, options...)
+	return context.WithValue(within, taken{}, nil), span // what begins in it is another trace
+}
+
+// Root decides about a trace that begins in the context, before anything else is known of its
+// first span: the context that it returns says that there is none, or is to be passed to Start.
+func (s *sampling) Root(ctx context.Context) (within context.Context, yes bool) {
+	id := traceID()
+	if s.roots.takes(id) {
+		return context.WithValue(ctx, taken{}, id), true
+	}
+	return trace.ContextWithSpan(ctx, &untaken{Span: noop.Span{}, trace: id, id: spanID()}), false
 }
 
 // untaken is the first span of a trace that is not taken: its ids, which what is begun

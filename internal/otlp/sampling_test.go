@@ -100,3 +100,35 @@ func TestATraceThatIsNotTakenCostsLittle(t *testing.T) {
 	each := testing.AllocsPerRun(1000, func() { tracer.Start(context.Background(), "x", options...) })
 	require.LessOrEqual(t, each, 2.0)
 }
+
+// A tracer may be asked before a span has a name, and what begins below a trace that was
+// taken is another one if it says so.
+func TestRootsAreDecidedBeforeTheirSpans(t *testing.T) {
+	tracer := provided(t, "parentbased_traceidratio", "0.25")
+	asked, is := tracer.(interface {
+		Root(ctx context.Context) (context.Context, bool)
+	})
+	require.True(t, is)
+	taken := 0
+	for range 2_000 {
+		within, yes := asked.Root(t.Context())
+		if !yes {
+			require.True(t, trace.SpanContextFromContext(within).IsValid())
+			_, child := tracer.Start(within, "child")
+			require.False(t, child.IsRecording())
+			require.Equal(t, trace.SpanContextFromContext(within).TraceID(), child.SpanContext().TraceID())
+			continue
+		}
+		taken++
+		within, span := tracer.Start(within, "root", trace.WithNewRoot())
+		require.True(t, span.IsRecording())
+		_, other := tracer.Start(within, "other", trace.WithNewRoot())
+		require.NotEqual(t, span.SpanContext().TraceID(), other.SpanContext().TraceID())
+	}
+	require.InDelta(t, 500, taken, 150)
+	off := provided(t, "always_off", "")
+	_, is = off.(interface {
+		Root(ctx context.Context) (context.Context, bool)
+	})
+	require.False(t, is, "the SDK decides for each span")
+}

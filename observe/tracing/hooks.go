@@ -40,9 +40,16 @@ const schema = "https://opentelemetry.io/schemas/1.43.0"
 type tracer struct {
 	config   Config
 	spans    trace.Tracer
+	roots    roots                   // nil: the provider decides when a span begins
 	names    names                   // of the spans of attempts
 	begins   []trace.SpanStartOption // of an attempt that begins a trace; made once, since many are not taken
 	settling settling
+}
+
+// roots is a Tracer that decides whether a trace is taken before its first span has a name
+// and attributes. The context that Root returns is for Start if it is.
+type roots interface {
+	Root(ctx context.Context) (within context.Context, taken bool)
 }
 
 // names are the names of the spans of attempts, by job.
@@ -67,6 +74,7 @@ func Hooks(config Config) observe.Hooks {
 	}
 	t := &tracer{config: config, spans: config.Provider.Tracer(scope, trace.WithSchemaURL(schema)),
 		begins: []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithNewRoot()}}
+	t.roots, _ = t.spans.(roots)
 	hooks := observe.Hooks{Enqueue: t.enqueue, Execute: t.execute}
 	if config.Calls {
 		hooks.StoreCalled, hooks.RunSettled = t.storeCalled, t.runSettled
@@ -106,6 +114,11 @@ func (t *tracer) execute(ctx context.Context, start observe.ExecuteStart) (conte
 			ctx = trace.ContextWithRemoteSpanContext(ctx, created)
 		} else {
 			options = append(options, trace.WithNewRoot())
+		}
+	} else if t.roots != nil {
+		within, taken := t.roots.Root(ctx)
+		if ctx = within; !taken {
+			return ctx, nil
 		}
 	}
 	ctx, span := t.spans.Start(ctx, t.names.of(run.Job), options...)
