@@ -115,7 +115,7 @@ func (c *claimer) ask(ctx context.Context, n int) (got answer, err error) {
 		return answer{Next: min(5*time.Millisecond<<min(c.empty, 10), c.w.config.PollInterval)}, nil
 	}
 	c.empty = 0
-	if err == nil && (!limited || c.rests) && (by == claimplan.NamedLanes || by == claimplan.ByHeads && !alone && c.w.named.Load() && c.w.listens.Load()) {
+	if err == nil && (!limited || c.rests || len(got.Items) >= n) && (by == claimplan.NamedLanes || by == claimplan.ByHeads && !alone && c.w.named.Load() && c.w.listens.Load()) {
 		return c.relax(got, n, woken), nil
 	}
 	return got, err

@@ -8,7 +8,8 @@
 -- name: TakeTurns :one
 -- Takes turns from lines, in the order wanted, and locks their gates; returns the gates
 -- that are the admission's, by the age of their turns, which it returns too, and leaves
--- them in admission.gates. Taken is how many turns that was; busy: some were put back.
+-- them in admission.gates. Taken is how many turns that was. Busy: some were put
+-- back, or another admission has some that were due.
 -- A gate that does not exist is created.
 -- The turns of a gate that another admission has go back, a moment later: that admission
 -- may have counted before what they announce was committed. One turn answers for all that
@@ -100,10 +101,27 @@ SELECT pg_catalog.set_config(
         '{}'
     )::timestamptz[] AS dues,
     (SELECT count(*) FROM taken)::int AS taken,
-    EXISTS (
-        SELECT
-        FROM taken
-        WHERE taken.gate NOT IN (SELECT ours.gate FROM ours)
+    (
+        EXISTS (
+            SELECT
+            FROM taken
+            WHERE taken.gate NOT IN (SELECT ours.gate FROM ours)
+        )
+        OR (SELECT count(*) FROM taken) < (
+            SELECT count(*)
+            FROM (
+                SELECT
+                    unnest(@lines::int[]) AS line,
+                    unnest(@takes::int[]) AS take
+            ) asked,
+            LATERAL (
+                SELECT
+                FROM durable.turns seen
+                WHERE seen.line = asked.line
+                  AND seen.due_at <= now()
+                LIMIT asked.take
+            ) due
+        )
     )::boolean AS busy
 FROM (
     SELECT taken.gate, min(taken.due_at) AS due_at

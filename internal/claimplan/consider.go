@@ -29,6 +29,7 @@ func (p *Plan) Consider(woken Woken, now time.Duration) (by Basis, read bool) {
 	}
 	if read = by == ByHeads && (p.idle || p.outdated || now-p.headsAt >= headsEvery); !read {
 		p.idle = p.nothingDue()
+		p.missed = p.missed || by == ByHeads && (woken.Anywhere || woken.Later)
 	}
 	return by, read
 }
@@ -62,6 +63,11 @@ func (p *Plan) call(lanes map[store.LaneID]store.Due) (known bool) {
 		if turns != nil { // a limit's line, or a lane that has limited runs too
 			turns.due = true
 		}
+		if turns != nil && turns.Lane == 0 { // an admission may have left turns on lanes for what the limit's line announced
+			for _, lane := range p.byLine {
+				lane.due = true
+			}
+		}
 		known = known && (turns != nil || l != nil && !due.Limited)
 	}
 	return known
@@ -93,7 +99,7 @@ func (p *Plan) Outdate() { p.outdated = true }
 // all there was, where wake-ups will name the lanes in which there is more. It
 // reports false while anything is known to be due: then the worker does not rest.
 func (p *Plan) Relax() bool {
-	if p.idle = p.nothingDue(); p.idle {
+	if p.idle = p.nothingDue() && !p.missed; p.idle {
 		p.outdated = false
 	}
 	return p.idle

@@ -58,7 +58,7 @@ func (p *Plan) setHeads(heads []store.Head) {
 	before, now := p.byID, clockOf(heads)
 	p.lanes, p.isolated, p.byID = p.lanes[:0], p.isolated[:0], make(map[store.LaneID]*lane, len(heads))
 	p.byLine = map[store.LineID]*lane{}
-	p.outdated, p.next = false, -1
+	p.outdated, p.missed, p.next = false, false, -1
 	for _, h := range heads {
 		if h.Waiting && h.In > 0 && (p.next < 0 || h.In < p.next) {
 			p.next = h.In

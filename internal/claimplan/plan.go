@@ -24,6 +24,7 @@ type Plan struct {
 	isolated []store.Head           // lines of isolated runs whose first is due
 	outdated bool                   // the heads must be read again before the next claim
 	idle     bool                   // nothing was due when last looked
+	missed   bool                   // a wake-up that named no lane came while there was other work; the heads answer it
 	headsAt  time.Duration          // when the heads were last read
 	headsDue time.Duration          // when they are read again although wake-ups come
 	next     time.Duration          // how long after headsAt the next run is due that they showed; negative: none

@@ -279,6 +279,28 @@ func TestPlan_AReadingThatFailedIsRepeatedWhateverWakesTheWorker(t *testing.T) {
 	require.True(t, mustRead)
 }
 
+// A worker that is busy reads no heads for a wake-up that names no lane; before it rests, it does.
+func TestPlan_AWakeUpThatNamesNoLaneIsAnsweredBeforeARest(t *testing.T) {
+	for _, woken := range []claimplan.Woken{{Anywhere: true}, {Later: true}} {
+		p := planned(dueHead(1, 0, 1), store.Head{Lane: 2})
+		_, mustRead := p.Consider(woken, time.Millisecond)
+		require.False(t, mustRead, "there is work that it knows of")
+		take(p, 20, claimed(1, 1, 1)...)
+		require.False(t, p.Relax())
+		_, mustRead = p.Consider(claimplan.Woken{}, time.Millisecond)
+		require.True(t, mustRead)
+		read(p, time.Millisecond, store.Head{Lane: 1}, store.Head{Lane: 2})
+		require.True(t, p.Relax())
+	}
+}
+
+// What a limit's line announced may be left on the lines of lanes by another admission.
+func TestPlan_ALimitsLineIsLookedForOnAllLines(t *testing.T) {
+	p := planned(store.Head{Lane: 2}, store.Head{Lane: 2, Line: 2}, store.Head{Line: 1 << 30})
+	p.Consider(claimplan.Woken{Lanes: map[store.LaneID]store.Due{1 << 30: {Lane: 1 << 30}}}, 0)
+	require.Len(t, p.Ask(10, noCap).Admissions, 2)
+}
+
 func TestPlan_LaneIsTheHeadThatWasRead(t *testing.T) {
 	p := planned(dueHead(1, 4, 1))
 	require.Equal(t, dueHead(1, 4, 1), *p.Lane(1))

@@ -84,7 +84,7 @@ type admission struct {
 
 	used markArgs      // by which lines were read
 	took time.Duration // to take the turns and to read
-	all  bool          // it has all turns that were due on its lines
+	all  bool          // it has turns, and all that were due on its lines
 }
 
 func (a *admission) run(ctx context.Context) error {
@@ -93,9 +93,7 @@ func (a *admission) run(ctx context.Context) error {
 		return err
 	}
 	if len(gates) == 0 {
-		if _, err = a.conn.Exec(ctx, queries.Commit); err == nil {
-			a.exhausts(&admit.Decision{})
-		}
+		_, err = a.conn.Exec(ctx, queries.Commit)
 		return err
 	}
 	a.input.Room = a.request.Limit
@@ -148,7 +146,7 @@ func (a *admission) take(ctx context.Context) (gates []int64, err error) {
 	if err := a.send(ctx, a.conn, b); err != nil {
 		return nil, err
 	}
-	a.took, a.all = lease.Elapsed()-began, !busy && taken < int(slices.Min(append(takes, small(a.request.Limit))))
+	a.took, a.all = lease.Elapsed()-began, !busy && taken > 0 && taken < int(slices.Min(append(takes, small(a.request.Limit))))
 	a.learn(gates, found, admit.Quantum(a.request.Limit, len(gates))+1)
 	if a.shallow(gates, turns) {
 		return gates, a.readBelow(ctx, gates)
@@ -157,10 +155,11 @@ func (a *admission) take(ctx context.Context) (gates []int64, err error) {
 }
 
 // exhausts says whether the admission has left nothing of its lines that a worker could
-// start: what it leaves for one, now or later, it announces by a turn.
+// start: all who waited in its gates have started, and it leaves no turn. One without turns
+// cannot say so: another admission may have taken them, and left others.
 func (a *admission) exhausts(d *admit.Decision) {
 	if a.request.Exhausted != nil {
-		*a.request.Exhausted = a.all && len(d.Admitted) < a.request.Limit && len(d.Turns)+len(d.Due) == 0
+		*a.request.Exhausted = a.all && len(d.Admitted) == len(a.input.Waiters) && len(d.Turns)+len(d.Due) == 0
 	}
 }
 

@@ -37,7 +37,7 @@ func (s *Store) adoptRuns(ctx context.Context, steps []store.Step) {
 			found, err := pgx.CollectRows(rows, pgx.RowTo[store.LaneID])
 			moved = moved[:0]
 			for _, lane := range found {
-				moved = append(moved, store.Due{Lane: max(lane, -lane), Runs: 1})
+				moved = append(moved, store.Due{Lane: max(lane, -lane), Runs: 1, Limited: true})
 			}
 			return err
 		})

@@ -2,8 +2,10 @@ package postgres_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -417,4 +419,107 @@ func TestWhatFreesNothingWakesNoWorker(t *testing.T) {
 	defer stop()
 	_, err = listening.WaitForNotification(ctx)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
+}
+
+// TestManyRunsOfAKeyReachAllWorkers enqueues more runs of one key than one worker has room
+// for. Handlers end when all have begun, so a worker that rests although some are left keeps
+// them all. The polls are a minute apart.
+func TestManyRunsOfAKeyReachAllWorkers(t *testing.T) {
+	t.Parallel()
+	type args struct{}
+	var many = durable.NewLimit("many", durable.Semaphore(10_000))
+	var work = durable.NewJob[args]("work", durable.Limited(many))
+	for _, c := range []struct{ workers, room, runs, calls int }{{3, 100, 300, 1}, {3, 100, 300, 300}, {3, 1, 3, 3}, {4, 10, 40, 2}} {
+		t.Run(fmt.Sprint(c), func(t *testing.T) {
+			t.Parallel()
+			migrated := openFresh(t, pgtest.Server(t))
+			ctx, stop := context.WithCancel(t.Context())
+			var workers sync.WaitGroup
+			defer workers.Wait()
+			defer stop()
+			var begun atomic.Int64
+			all := make(chan struct{})
+			for i := range c.workers {
+				db, err := postgres.Open(ctx, migrated.url, postgres.Config{Schema: migrated.schema})
+				require.NoError(t, err)
+				t.Cleanup(db.Close)
+				w := durable.NewWorker(db, durable.WorkerConfig{Name: fmt.Sprint("w", i), PollInterval: time.Minute, MaxConcurrentRuns: c.room, Process: new(durable.Process)})
+				durable.Register(w, work, func(ctx context.Context, _ *durable.Run[args]) error {
+					if begun.Add(1) == int64(c.runs) {
+						close(all)
+					}
+					select {
+					case <-all:
+					case <-ctx.Done():
+					}
+					return nil
+				})
+				workers.Go(func() { _ = w.Run(ctx) })
+			}
+			require.Eventually(t, func() bool {
+				_, err := migrated.Gate(ctx, "many", "")
+				return err == nil
+			}, time.Minute, 10*time.Millisecond)
+			<-time.After(500 * time.Millisecond) // all listen
+			for range c.calls {
+				some := make([]durable.NewRun, c.runs/c.calls)
+				for i := range some {
+					some[i] = work.New(args{})
+				}
+				_, err := durable.NewClient(migrated).Enqueue(ctx, some...)
+				require.NoError(t, err)
+			}
+			select {
+			case <-all:
+			case <-time.After(20 * time.Second):
+				t.Fatalf("%d of %d have begun, the others wait for a poll", begun.Load(), c.runs)
+			}
+		})
+	}
+}
+
+// TestWorkersOfDifferentJobsShareAMutex has each of two workers, of which none serves the
+// other's job, wait for what the other one frees. The polls are a minute apart.
+func TestWorkersOfDifferentJobsShareAMutex(t *testing.T) {
+	t.Parallel()
+	const runs = 30 // of each
+	type args struct{}
+	var doc = durable.NewLimit("doc", durable.Mutex())
+	migrated := openFresh(t, pgtest.Server(t))
+	ctx, stop := context.WithCancel(t.Context())
+	var workers sync.WaitGroup
+	defer workers.Wait()
+	defer stop()
+	var executing, ended atomic.Int64
+	var jobs []durable.Job[args]
+	for _, name := range []string{"x", "y"} {
+		job := durable.NewJob[args](name, durable.OnQueue(name), durable.Limited(doc))
+		jobs = append(jobs, job)
+		db, err := postgres.Open(ctx, migrated.url, postgres.Config{Schema: migrated.schema})
+		require.NoError(t, err)
+		t.Cleanup(db.Close)
+		w := durable.NewWorker(db, durable.WorkerConfig{Name: name, Queues: []durable.Queue{{Name: name}}, PollInterval: time.Minute, Process: new(durable.Process)})
+		durable.Register(w, job, func(context.Context, *durable.Run[args]) error {
+			if executing.Add(1) > 1 {
+				t.Error("two at a time")
+			}
+			<-time.After(3 * time.Millisecond)
+			executing.Add(-1)
+			ended.Add(1)
+			return nil
+		})
+		workers.Go(func() { _ = w.Run(ctx) })
+	}
+	require.Eventually(t, func() bool {
+		_, err := migrated.Gate(ctx, "doc", "")
+		return err == nil
+	}, time.Minute, 10*time.Millisecond)
+	client := durable.NewClient(migrated)
+	for range runs {
+		for _, job := range jobs {
+			_, err := client.Enqueue(ctx, job.New(args{}))
+			require.NoError(t, err)
+		}
+	}
+	require.Eventually(t, func() bool { return ended.Load() == 2*runs }, 40*time.Second, 5*time.Millisecond, "some wait for a poll")
 }

@@ -127,14 +127,14 @@ func TestExhausted(t *testing.T) {
 			require.Equal(t, exhausted, said, what)
 		}
 	}
-	expect(0, true, "nothing waits")(claim(200, 200))
+	expect(0, false, "it has no turns, another may have")(claim(200, 200))
 	l.enqueue(3, time.Time{})
 	expect(3, true, "all are taken")(claim(200, 200))
 	l.enqueue(3, time.Time{})
 	expect(2, false, "there was no room for the third")(claim(2, 200))
 	expect(1, true, "it had a turn")(claim(200, 200))
 	l.enqueue(200, time.Time{})
-	expect(94, true, "the others wait for a release, which announces it")(claim(200, 200))
+	expect(94, false, "some wait for a release")(claim(200, 200))
 
 	other := store.Limit{Name: "other", Kind: store.LimitSemaphore, Max: 1}
 	require.NoError(t, l.store.ChangeLimit(l.ctx, store.LimitChange{Command: store.SetLimit, Limit: other, By: "ann"}))
@@ -152,6 +152,16 @@ func TestExhausted(t *testing.T) {
 	require.NoError(t, err)
 	keyed("a")
 	expect(0, false, "another admission has the gate")(claim(200, 200))
+	require.NoError(t, tx.Rollback(l.ctx))
+	_, err = l.store.engine.Exec(l.ctx, "DELETE FROM durable.turns")
+	require.NoError(t, err)
+	keyed("c")
+	keyed("d")
+	tx, err = l.store.general.Begin(l.ctx)
+	require.NoError(t, err)
+	_, err = tx.Exec(l.ctx, "SELECT FROM durable.turns WHERE gate = (SELECT gate FROM durable.waiting ORDER BY due_at DESC LIMIT 1) FOR UPDATE")
+	require.NoError(t, err)
+	expect(1, false, "another admission has a turn")(claim(200, 200))
 }
 
 // markedLine is a line of waiters for a limit of 100 places, and its worker.

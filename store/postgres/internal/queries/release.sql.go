@@ -109,7 +109,7 @@ WITH gone AS MATERIALIZED (
             FROM durable.permits
             WHERE permits.gate = touched.gate
         ) >= (
-            SELECT limits.most
+            SELECT limits.most - 1 - limits.most / 8
             FROM durable.limits
             WHERE limits.id = (touched.gate >> 43)::int
         ) AS blocked
@@ -144,8 +144,9 @@ type ReleaseRow struct {
 // claim its permits are deleted whole; before, a permit may be left with no run and no
 // place. Returns the lines of the turns for whose gates a run waits: the last one of a
 // gate's lines is looked for, as the index begins with what was admitted since it was last
-// vacuumed. Blocked are those of them in whose gates no place was free before, or whose
-// runs may need several: runs of the others wait only until a worker looks.
+// vacuumed. Blocked are those of them in whose gates few or no places were free before
+// (another admission may just have taken some), or whose runs may need several: runs of the
+// others wait only until a worker looks.
 // Index: leases_pkey, permits_pkey, waiting_order, limits_pkey. Locks: the permits of one
 // claim, whose lease the transaction has locked. A second settlement of the same claim waits, and
 // computes again from the row as it is then.
