@@ -8,8 +8,7 @@
 -- name: TakeTurns :one
 -- Takes turns from lines, in the order wanted, and locks their gates; returns the gates
 -- that are the admission's, by the age of their turns, which it returns too, and leaves
--- them in admission.gates. Taken is how many turns that was. Busy: some were put
--- back, or another admission has some that were due.
+-- them in admission.gates. Busy: some were put back.
 -- A gate that does not exist is created.
 -- The turns of a gate that another admission has go back, a moment later: that admission
 -- may have counted before what they announce was committed. One turn answers for all that
@@ -100,28 +99,10 @@ SELECT pg_catalog.set_config(
         array_agg(answered.due_at ORDER BY answered.due_at, answered.gate),
         '{}'
     )::timestamptz[] AS dues,
-    (SELECT count(*) FROM taken)::int AS taken,
-    (
-        EXISTS (
-            SELECT
-            FROM taken
-            WHERE taken.gate NOT IN (SELECT ours.gate FROM ours)
-        )
-        OR (SELECT count(*) FROM taken) < (
-            SELECT count(*)
-            FROM (
-                SELECT
-                    unnest(@lines::int[]) AS line,
-                    unnest(@takes::int[]) AS take
-            ) asked,
-            LATERAL (
-                SELECT
-                FROM durable.turns seen
-                WHERE seen.line = asked.line
-                  AND seen.due_at <= now()
-                LIMIT asked.take
-            ) due
-        )
+    EXISTS (
+        SELECT
+        FROM taken
+        WHERE taken.gate NOT IN (SELECT ours.gate FROM ours)
     )::boolean AS busy
 FROM (
     SELECT taken.gate, min(taken.due_at) AS due_at
@@ -129,6 +110,21 @@ FROM (
     WHERE taken.gate IN (SELECT ours.gate FROM ours)
     GROUP BY taken.gate
 ) answered;
+
+-- name: TurnsLeft :one
+-- Whether turns are due on lines, such as those that another admission has.
+-- Index: turns_order. Locks: none.
+SELECT EXISTS (
+    SELECT
+    FROM (SELECT unnest(@lines::int[]) AS line) asked,
+    LATERAL (
+        SELECT
+        FROM durable.turns
+        WHERE turns.line = asked.line
+          AND turns.due_at <= now()
+        LIMIT 1
+    ) due
+)::boolean AS "left";
 
 -- name: LockGates :many
 -- Locks more gates, the others of runs that the admission examines, and makes those that

@@ -84,7 +84,8 @@ type admission struct {
 
 	used markArgs      // by which lines were read
 	took time.Duration // to take the turns and to read
-	all  bool          // it has turns, and all that were due on its lines
+	busy bool          // turns of gates that other admissions have were put back
+	left bool          // turns are left on its lines, such as those that other admissions have
 }
 
 func (a *admission) run(ctx context.Context) error {
@@ -116,13 +117,19 @@ func (a *admission) run(ctx context.Context) error {
 // spareTurns bounds the turns that go with one that is taken.
 const spareTurns = 50
 
-// take begins the transaction, takes turns, and returns the gates that are ours, of
-// which it has read what they admit.
-func (a *admission) take(ctx context.Context) (gates []int64, err error) {
-	lines, takes := make([]int32, len(a.request.Admissions)), make([]int32, len(a.request.Admissions))
+// asked are the lines that turns are taken from, and how many of each.
+func (a *admission) asked() (lines, takes []int32) {
+	lines, takes = make([]int32, len(a.request.Admissions)), make([]int32, len(a.request.Admissions))
 	for i, one := range a.request.Admissions {
 		lines[i], takes[i] = one.Line, small(one.Take)
 	}
+	return lines, takes
+}
+
+// take begins the transaction, takes turns, and returns the gates that are ours, of
+// which it has read what they admit.
+func (a *admission) take(ctx context.Context) (gates []int64, err error) {
+	lines, takes := a.asked()
 	b := &batch{names: a.Store.names}
 	b.add(queries.Begin)
 	if a.unpinned {
@@ -134,10 +141,8 @@ func (a *admission) take(ctx context.Context) (gates []int64, err error) {
 		b.add(queries.Idle)
 	}
 	var turns []time.Time
-	var taken int
-	var busy bool
 	b.add(queries.TakeTurns, lines, takes, small(a.request.Limit), micro(admit.BusyAgain), int32(spareTurns)).QueryRow(func(row pgx.Row) error {
-		return row.Scan(&gates, &turns, &taken, &busy)
+		return row.Scan(&gates, &turns, &a.busy)
 	})
 	var found []admit.Gate
 	a.used = a.marks.of(a.request.Lanes)
@@ -146,7 +151,7 @@ func (a *admission) take(ctx context.Context) (gates []int64, err error) {
 	if err := a.send(ctx, a.conn, b); err != nil {
 		return nil, err
 	}
-	a.took, a.all = lease.Elapsed()-began, !busy && taken > 0 && taken < int(slices.Min(append(takes, small(a.request.Limit))))
+	a.took = lease.Elapsed() - began
 	a.learn(gates, found, admit.Quantum(a.request.Limit, len(gates))+1)
 	if a.shallow(gates, turns) {
 		return gates, a.readBelow(ctx, gates)
@@ -154,13 +159,11 @@ func (a *admission) take(ctx context.Context) (gates []int64, err error) {
 	return gates, nil
 }
 
-// exhausts says whether the admission has left nothing of its lines that a worker could
-// start: all who waited in its gates have started, and it leaves no turn. One without turns
-// cannot say so: another admission may have taken them, and left others.
-func (a *admission) exhausts(d *admit.Decision) {
-	if a.request.Exhausted != nil {
-		*a.request.Exhausted = a.all && len(d.Admitted) == len(a.input.Waiters) && len(d.Turns)+len(d.Due) == 0
-	}
+// exhausts reports whether the admission leaves nothing of its lines that a worker could
+// start, if no turn is left on them: all who waited in its gates start, and it leaves no turn.
+// One without turns cannot say so: another admission may have taken them, and left others.
+func (a *admission) exhausts(d *admit.Decision) bool {
+	return a.request.Exhausted != nil && !a.busy && len(d.Admitted) == len(a.input.Waiters) && len(d.Turns)+len(d.Due) == 0
 }
 
 // readBelow reads the lines again, from their beginnings.

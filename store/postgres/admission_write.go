@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/durable-worker/durable-worker/internal/admit"
 	"github.com/durable-worker/durable-worker/internal/rules"
@@ -51,14 +52,21 @@ func (a *admission) write(ctx context.Context, d *admit.Decision) error {
 		}
 		b.add(queries.StartAdmitted, uuid.UUID(a.request.Claim), a.worker, a.input.Now, ids, micro(a.request.Duration), a.request.Alone, gates, strictly(d)).Query(a.got.scan)
 	}
+	exhausts := a.exhausts(d)
+	if exhausts {
+		lines, _ := a.asked()
+		b.add(queries.TurnsLeft, lines).QueryRow(func(row pgx.Row) error { return row.Scan(&a.left) })
+	}
 	b.add(queries.Commit)
 	if err := a.send(ctx, a.conn, b); err != nil {
 		return err
 	}
+	if exhausts {
+		*a.request.Exhausted = !a.left
+	}
 	a.tally.Decided(d)
 	a.order(d)
 	a.mark(d)
-	a.exhausts(d)
 	if len(d.Cancel) > 0 {
 		a.hint()
 	}

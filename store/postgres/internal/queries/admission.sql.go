@@ -1509,28 +1509,10 @@ SELECT pg_catalog.set_config(
         array_agg(answered.due_at ORDER BY answered.due_at, answered.gate),
         '{}'
     )::timestamptz[] AS dues,
-    (SELECT count(*) FROM taken)::int AS taken,
-    (
-        EXISTS (
-            SELECT
-            FROM taken
-            WHERE taken.gate NOT IN (SELECT ours.gate FROM ours)
-        )
-        OR (SELECT count(*) FROM taken) < (
-            SELECT count(*)
-            FROM (
-                SELECT
-                    unnest($1::int[]) AS line,
-                    unnest($2::int[]) AS take
-            ) asked,
-            LATERAL (
-                SELECT
-                FROM durable.turns seen
-                WHERE seen.line = asked.line
-                  AND seen.due_at <= now()
-                LIMIT asked.take
-            ) due
-        )
+    EXISTS (
+        SELECT
+        FROM taken
+        WHERE taken.gate NOT IN (SELECT ours.gate FROM ours)
     )::boolean AS busy
 FROM (
     SELECT taken.gate, min(taken.due_at) AS due_at
@@ -1551,7 +1533,6 @@ type TakeTurnsParams struct {
 type TakeTurnsRow struct {
 	Gates []int64
 	Dues  []time.Time
-	Taken int32
 	Busy  bool
 }
 
@@ -1563,8 +1544,7 @@ type TakeTurnsRow struct {
 // admission.gates, a setting of the transaction, for those that are given none.
 // Takes turns from lines, in the order wanted, and locks their gates; returns the gates
 // that are the admission's, by the age of their turns, which it returns too, and leaves
-// them in admission.gates. Taken is how many turns that was. Busy: some were put
-// back, or another admission has some that were due.
+// them in admission.gates. Busy: some were put back.
 // A gate that does not exist is created.
 // The turns of a gate that another admission has go back, a moment later: that admission
 // may have counted before what they announce was committed. One turn answers for all that
@@ -1585,13 +1565,35 @@ func (q *Queries) TakeTurns(ctx context.Context, arg TakeTurnsParams) (TakeTurns
 		arg.Spare,
 	)
 	var i TakeTurnsRow
-	err := row.Scan(
-		&i.Gates,
-		&i.Dues,
-		&i.Taken,
-		&i.Busy,
-	)
+	err := row.Scan(&i.Gates, &i.Dues, &i.Busy)
 	return i, err
+}
+
+const TurnsLeft = `-- name: TurnsLeft :one
+SELECT EXISTS (
+    SELECT
+    FROM (SELECT unnest($1::int[]) AS line) asked,
+    LATERAL (
+        SELECT
+        FROM durable.turns
+        WHERE turns.line = asked.line
+          AND turns.due_at <= now()
+        LIMIT 1
+    ) due
+)::boolean AS "left"
+`
+
+type TurnsLeftParams struct {
+	Lines []int32
+}
+
+// Whether turns are due on lines, such as those that another admission has.
+// Index: turns_order. Locks: none.
+func (q *Queries) TurnsLeft(ctx context.Context, arg TurnsLeftParams) (bool, error) {
+	row := q.db.QueryRow(ctx, TurnsLeft, arg.Lines)
+	var left bool
+	err := row.Scan(&left)
+	return left, err
 }
 
 const Unkeep = `-- name: Unkeep :exec
