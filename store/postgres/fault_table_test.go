@@ -74,7 +74,7 @@ var notSent = []string{
 	"HoldLeases", "InsertLimits", "InsertPermits", "InsertTurns", "Keep", "KnownLimitLanes", "LeaveLines", "LimitInUse", "ListLimits", "LiveKeys",
 	"LockGate", "LockGates", "LockLimits", "CheckLimits", "MakeGate", "MakeGates", "MendTurns", "MendWaiting", "MoveWaiters", "NameGates", "NextOfLimit", "OlderWorker", "Owners",
 	"PenalizeGate", "PostponeRuns", "ReadGates", "ReadKept", "ReadLanes", "ReadLimits", "ReadLines", "RefuseRuns", "Release", "ReleaseFinished",
-	"ReplaceLimits", "SampleWaiting", "SettleLimited", "StartAdmitted", "TakeRefunds", "TakeTurns", "TakeWaiting", "TouchLimits", "TurnHeads", "Unkeep",
+	"ReplaceLimits", "SampleWaiting", "SettleLimited", "StartAdmitted", "TakeRefunds", "TakeTurns", "TakeWaiting", "TouchLimits", "TurnHeads", "TurnsLeft", "Unkeep",
 	"WriteLimit", "WriteRates",
 	// Of operators who look at runs and at problems.
 	"AcknowledgeRuns", "BulkDeletes", "ExpiredLeases", "HolderOfRow", "KeyHolderOf", "LanesBefore", "LastAttempt", "LeaseOfRun", "ReadOnly", "OperatorSession", "PauseOfRun", "Problems", "ProblemsOf",
