@@ -8,7 +8,7 @@
 -- name: TakeTurns :one
 -- Takes turns from lines, in the order wanted, and locks their gates; returns the gates
 -- that are the admission's, by the age of their turns, which it returns too, and leaves
--- them in admission.gates. Busy: some were put back.
+-- them in admission.gates.
 -- A gate that does not exist is created.
 -- The turns of a gate that another admission has go back, a moment later: that admission
 -- may have counted before what they announce was committed. One turn answers for all that
@@ -98,12 +98,7 @@ SELECT pg_catalog.set_config(
     coalesce(
         array_agg(answered.due_at ORDER BY answered.due_at, answered.gate),
         '{}'
-    )::timestamptz[] AS dues,
-    EXISTS (
-        SELECT
-        FROM taken
-        WHERE taken.gate NOT IN (SELECT ours.gate FROM ours)
-    )::boolean AS busy
+    )::timestamptz[] AS dues
 FROM (
     SELECT taken.gate, min(taken.due_at) AS due_at
     FROM taken
@@ -112,7 +107,8 @@ FROM (
 ) answered;
 
 -- name: TurnsLeft :one
--- Whether turns are due on lines, such as those that another admission has.
+-- Whether turns are on lines that are due, or will be soon: those that other admissions
+-- have taken or left meanwhile, and those that this one has put back.
 -- Index: turns_order. Locks: none.
 SELECT EXISTS (
     SELECT
@@ -121,7 +117,7 @@ SELECT EXISTS (
         SELECT
         FROM durable.turns
         WHERE turns.line = asked.line
-          AND turns.due_at <= now()
+          AND turns.due_at <= now() + (@ahead::bigint) * interval '1 microsecond'
         LIMIT 1
     ) due
 )::boolean AS "left";

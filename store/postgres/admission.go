@@ -84,8 +84,6 @@ type admission struct {
 
 	used markArgs      // by which lines were read
 	took time.Duration // to take the turns and to read
-	busy bool          // turns of gates that other admissions have were put back
-	left bool          // turns are left on its lines, such as those that other admissions have
 }
 
 func (a *admission) run(ctx context.Context) error {
@@ -142,7 +140,7 @@ func (a *admission) take(ctx context.Context) (gates []int64, err error) {
 	}
 	var turns []time.Time
 	b.add(queries.TakeTurns, lines, takes, small(a.request.Limit), micro(admit.BusyAgain), int32(spareTurns)).QueryRow(func(row pgx.Row) error {
-		return row.Scan(&gates, &turns, &a.busy)
+		return row.Scan(&gates, &turns)
 	})
 	var found []admit.Gate
 	a.used = a.marks.of(a.request.Lanes)
@@ -163,7 +161,7 @@ func (a *admission) take(ctx context.Context) (gates []int64, err error) {
 // start, if no turn is left on them: all who waited in its gates start, and it leaves no turn.
 // One without turns cannot say so: another admission may have taken them, and left others.
 func (a *admission) exhausts(d *admit.Decision) bool {
-	return a.request.Exhausted != nil && !a.busy && len(d.Admitted) == len(a.input.Waiters) && len(d.Turns)+len(d.Due) == 0
+	return a.request.Exhausted != nil && len(d.Admitted) == len(a.input.Waiters) && len(d.Turns)+len(d.Due) == 0
 }
 
 // readBelow reads the lines again, from their beginnings.

@@ -52,17 +52,17 @@ func (a *admission) write(ctx context.Context, d *admit.Decision) error {
 		}
 		b.add(queries.StartAdmitted, uuid.UUID(a.request.Claim), a.worker, a.input.Now, ids, micro(a.request.Duration), a.request.Alone, gates, strictly(d)).Query(a.got.scan)
 	}
-	exhausts := a.exhausts(d)
+	exhausts, left := a.exhausts(d), false
 	if exhausts {
 		lines, _ := a.asked()
-		b.add(queries.TurnsLeft, lines).QueryRow(func(row pgx.Row) error { return row.Scan(&a.left) })
+		b.add(queries.TurnsLeft, lines, micro(store.WakeAhead)).QueryRow(func(row pgx.Row) error { return row.Scan(&left) })
 	}
 	b.add(queries.Commit)
 	if err := a.send(ctx, a.conn, b); err != nil {
 		return err
 	}
 	if exhausts {
-		*a.request.Exhausted = !a.left
+		*a.request.Exhausted = !left
 	}
 	a.tally.Decided(d)
 	a.order(d)

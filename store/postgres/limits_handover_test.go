@@ -107,15 +107,7 @@ func TestARateThatComesUpWithAPlaceIsWaitedFor(t *testing.T) {
 		return nil
 	})
 	workers.Go(func() { _ = w.Run(ctx) })
-	begins := func(what string) {
-		t.Helper()
-		select {
-		case got := <-begun:
-			require.Equal(t, what, got)
-		case <-time.After(30 * time.Second):
-			t.Fatalf("%s waits for a poll", what)
-		}
-	}
+	begins := inTurn(t, begun)
 	require.Eventually(t, func() bool {
 		_, err := migrated.Gate(ctx, "starts", "")
 		return err == nil
@@ -131,6 +123,19 @@ func TestARateThatComesUpWithAPlaceIsWaitedFor(t *testing.T) {
 	close(release)
 	begins("work")
 	begins("work")
+}
+
+// inTurn returns a function that requires what begins next, before a poll.
+func inTurn(t *testing.T, begun <-chan string) func(what string) {
+	return func(what string) {
+		t.Helper()
+		select {
+		case got := <-begun:
+			require.Equal(t, what, got)
+		case <-time.After(30 * time.Second):
+			t.Fatalf("%s waits for a poll", what)
+		}
+	}
 }
 
 // TestTheFirstLimitedRunOfALaneIsFoundByItsWakeUp enqueues a run under a limit, of a job of
@@ -198,15 +203,7 @@ func TestWhatIsFreedReachesALowerPriority(t *testing.T) {
 	register("high", high, done)
 	register("low", low, done)
 	workers.Go(func() { _ = w.Run(ctx) })
-	begins := func(what string) {
-		t.Helper()
-		select {
-		case got := <-begun:
-			require.Equal(t, what, got)
-		case <-time.After(30 * time.Second):
-			t.Fatalf("%s waits for a poll", what)
-		}
-	}
+	begins := inTurn(t, begun)
 	require.Eventually(t, func() bool {
 		_, err := migrated.Gate(ctx, "places", "")
 		return err == nil

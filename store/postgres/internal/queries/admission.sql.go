@@ -1508,12 +1508,7 @@ SELECT pg_catalog.set_config(
     coalesce(
         array_agg(answered.due_at ORDER BY answered.due_at, answered.gate),
         '{}'
-    )::timestamptz[] AS dues,
-    EXISTS (
-        SELECT
-        FROM taken
-        WHERE taken.gate NOT IN (SELECT ours.gate FROM ours)
-    )::boolean AS busy
+    )::timestamptz[] AS dues
 FROM (
     SELECT taken.gate, min(taken.due_at) AS due_at
     FROM taken
@@ -1533,7 +1528,6 @@ type TakeTurnsParams struct {
 type TakeTurnsRow struct {
 	Gates []int64
 	Dues  []time.Time
-	Busy  bool
 }
 
 // States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
@@ -1544,7 +1538,7 @@ type TakeTurnsRow struct {
 // admission.gates, a setting of the transaction, for those that are given none.
 // Takes turns from lines, in the order wanted, and locks their gates; returns the gates
 // that are the admission's, by the age of their turns, which it returns too, and leaves
-// them in admission.gates. Busy: some were put back.
+// them in admission.gates.
 // A gate that does not exist is created.
 // The turns of a gate that another admission has go back, a moment later: that admission
 // may have counted before what they announce was committed. One turn answers for all that
@@ -1565,7 +1559,7 @@ func (q *Queries) TakeTurns(ctx context.Context, arg TakeTurnsParams) (TakeTurns
 		arg.Spare,
 	)
 	var i TakeTurnsRow
-	err := row.Scan(&i.Gates, &i.Dues, &i.Busy)
+	err := row.Scan(&i.Gates, &i.Dues)
 	return i, err
 }
 
@@ -1577,7 +1571,7 @@ SELECT EXISTS (
         SELECT
         FROM durable.turns
         WHERE turns.line = asked.line
-          AND turns.due_at <= now()
+          AND turns.due_at <= now() + ($2::bigint) * interval '1 microsecond'
         LIMIT 1
     ) due
 )::boolean AS "left"
@@ -1585,12 +1579,14 @@ SELECT EXISTS (
 
 type TurnsLeftParams struct {
 	Lines []int32
+	Ahead int64
 }
 
-// Whether turns are due on lines, such as those that another admission has.
+// Whether turns are on lines that are due, or will be soon: those that other admissions
+// have taken or left meanwhile, and those that this one has put back.
 // Index: turns_order. Locks: none.
 func (q *Queries) TurnsLeft(ctx context.Context, arg TurnsLeftParams) (bool, error) {
-	row := q.db.QueryRow(ctx, TurnsLeft, arg.Lines)
+	row := q.db.QueryRow(ctx, TurnsLeft, arg.Lines, arg.Ahead)
 	var left bool
 	err := row.Scan(&left)
 	return left, err
