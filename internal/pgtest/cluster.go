@@ -47,6 +47,7 @@ type Cluster struct {
 // process is a server under a shell that outlives us: when our end of its pipe
 // closes, for whatever reason, it stops the server and removes the directory.
 type process struct {
+	dir  string
 	pipe io.WriteCloser
 	done chan struct{}
 }
@@ -205,7 +206,7 @@ func (p programs) start(dir string, last Mode, program string, args ...string) (
 	if err := shell.Start(); err != nil {
 		return nil, err
 	}
-	running := &process{pipe: pipe, done: make(chan struct{})}
+	running := &process{dir: dir, pipe: pipe, done: make(chan struct{})}
 	go func() { // ends with the program; Stop and remove wait for it
 		_ = shell.Wait()
 		close(running.done)

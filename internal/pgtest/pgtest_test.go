@@ -2,6 +2,7 @@ package pgtest_test
 
 import (
 	"bufio"
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,6 +34,27 @@ func TestServerStopsAndStarts(t *testing.T) {
 	_, err = conn.Exec(t.Context(), "select from kept")
 	require.NoError(t, err)
 	require.NoError(t, conn.Close(t.Context()))
+}
+
+func TestPoolerIsNotAskedToCancel(t *testing.T) {
+	t.Parallel()
+	conn, err := pgx.Connect(t.Context(), pgtest.Pooler(t)+"&default_query_exec_mode=exec")
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	const sleep = "select pg_sleep(3) as of_the_pooler_test"
+	_, err = conn.Exec(ctx, sleep)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+
+	direct, err := pgx.Connect(t.Context(), pgtest.Server(t))
+	require.NoError(t, err)
+	_, err = direct.Exec(t.Context(), "select pg_sleep(1)") // a request on its way would have come
+	require.NoError(t, err)
+	var active bool
+	require.NoError(t, direct.QueryRow(t.Context(),
+		"select exists (select from pg_stat_activity where query = $1 and state = 'active')", sleep).Scan(&active))
+	require.True(t, active, "the statement goes on")
+	require.NoError(t, direct.Close(t.Context()))
 }
 
 // holding is set for the process that the next test kills.

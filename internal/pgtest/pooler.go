@@ -1,6 +1,7 @@
 package pgtest
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net/url"
@@ -13,6 +14,7 @@ import (
 // Pooler starts a PgBouncer in transaction mode before the server that the
 // tests of a process share, and returns the URL of the server through it. Its
 // version may know no prepared statements: add default_query_exec_mode=exec.
+// Requests to cancel a statement do not reach it: see [front].
 func Pooler(tb testing.TB) string {
 	tb.Helper()
 	behind, err := url.Parse(Server(tb))
@@ -23,28 +25,44 @@ func Pooler(tb testing.TB) string {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	pooled, running, err := startPooler(found, behind)
+	running, err := startPooler(found, behind)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
+		if log := logOf(running.dir); tb.Failed() && len(bytes.TrimSpace(log)) > 0 {
+			tb.Logf("the pooler has logged:\n%s", log)
+		}
 		_ = running.pipe.Close()
 		<-running.done
 	})
-	return pooled
+	fronted, err := front(running.dir)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = fronted.Close() })
+	return at(behind, running.dir, frontPort)
 }
 
-func startPooler(owner programs, behind *url.URL) (string, *process, error) {
+// at is a server's URL at a socket in a directory.
+func at(server *url.URL, dir, port string) string {
+	moved := *server
+	moved.Host = ""
+	moved.RawQuery = url.Values{"host": {dir}, "port": {port}, "sslmode": {"disable"}}.Encode()
+	return moved.String()
+}
+
+func startPooler(owner programs, behind *url.URL) (*process, error) {
 	program, err := exec.LookPath("pgbouncer")
 	if err != nil {
 		program = "/usr/sbin/pgbouncer" // not in the PATH of everybody
 		if _, err := os.Stat(program); err != nil {
-			return "", nil, errors.New("no PgBouncer is installed; the tests need one:\n\n\tsudo apt-get install -y pgbouncer")
+			return nil, errors.New("no PgBouncer is installed; the tests need one:\n\n\tsudo apt-get install -y pgbouncer")
 		}
 	}
 	dir, err := os.MkdirTemp(shortTemp(), "durable-pooler-")
 	if err != nil {
-		return "", nil, err
+		return nil, err
 	}
 	settings := fmt.Sprintf(`[databases]
 * = %s
@@ -54,7 +72,7 @@ pool_mode = transaction
 auth_type = any
 listen_addr =
 unix_socket_dir = %s
-listen_port = 6432
+listen_port = `+poolerPort+`
 max_client_conn = 1000
 default_pool_size = 20
 ignore_startup_parameters = extra_float_digits
@@ -63,17 +81,14 @@ ignore_startup_parameters = extra_float_digits
 	err = firstError(owner.own(dir), os.WriteFile(file, []byte(settings), 0o644)) //nolint:gosec // no secret in it; another user reads it
 	if err != nil {
 		_ = os.RemoveAll(dir)
-		return "", nil, err
+		return nil, err
 	}
 	running, err := owner.start(dir, "TERM", program, file)
 	if err != nil {
 		_ = os.RemoveAll(dir)
-		return "", nil, err
+		return nil, err
 	}
-	pooled := *behind
-	pooled.Host = ""
-	pooled.RawQuery = url.Values{"host": {dir}, "port": {"6432"}, "sslmode": {"disable"}}.Encode()
-	return pooled.String(), running, running.answers(pooled.String(), dir)
+	return running, running.answers(at(behind, dir, poolerPort), dir)
 }
 
 // target is a server as a PgBouncer's connection string.
