@@ -64,7 +64,7 @@ measures: ## print the size of each package, and how many arrows between its fil
 	@$(GO) test ./internal/archtest -run '^TestMeasures$$' -v | sed -n 's/^ *measures_test.go:[0-9]*: //p'
 
 lint: ## golangci-lint
-	@$(TOOL) golangci-lint run ./... && echo "ok  lint"
+	@$(TOOL) golangci-lint run --allow-parallel-runners ./... && echo "ok  lint"
 
 tidy: ## fail when go.mod is not tidy
 	@$(GO) mod tidy -diff && echo "ok  tidy"

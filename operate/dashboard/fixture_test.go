@@ -249,11 +249,12 @@ func fillWith(t *testing.T, db engine, text, secret string) filled {
 		succeeded: enqueue(fine.New(note{secret}, tag)), dead: enqueue(bad.New(note{secret}, tag)),
 		later: enqueue(fine.New(note{secret}, durable.After(3*time.Hour))),
 	}
-	enqueue(panics.New(note{secret}))
-	enqueue(limited.New(note{"key"}))
+	panicked, admitted := enqueue(panics.New(note{secret})), enqueue(limited.New(note{"key"}))
 	made.pending = enqueue(durable.NewJob[note]("unserved", durable.OnQueue("legacy")).New(note{secret}))
 	require.Eventually(t, func() bool {
-		for id, state := range map[store.RunID]store.State{made.succeeded: store.Succeeded, made.dead: store.Dead} {
+		for id, state := range map[store.RunID]store.State{
+			made.succeeded: store.Succeeded, made.dead: store.Dead, panicked: store.Dead, admitted: store.Succeeded,
+		} {
 			if record, err := db.Run(ctx, id); err != nil || record.State != state {
 				return false
 			}
