@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -77,6 +78,7 @@ type spec struct {
 	Hang        bool          `json:"hang"`      // handlers do not return
 	Lanes       int           `json:"lanes"`     // so many jobs instead of one, also of an enqueuer; durable only
 	Keys        int           `json:"keys"`      // of a limit of 1000 places each that the runs are under; zero: no limit; also of an enqueuer; durable only
+	Retried     bool          `json:"retried"`   // one run in ten fails once, and is due again after retriedAfter
 	Workers     int           `json:"workers"`   // so many instead of one, each with connections of its own
 	Collector   string        `json:"collector"` // URL; not empty: all that operating offers is switched on, see operated; durable only
 
@@ -84,12 +86,27 @@ type spec struct {
 	Total   int    `json:"total"` // runs; zero: until it is stopped
 	Batch   int    `json:"batch"` // runs in one call
 	Backlog int    `json:"backlog"`
-	Fast    bool   `json:"fast"`   // the call that answers no ids, where the contender has one
-	Job     string `json:"job"`    // empty: the one that is worked
-	Future  bool   `json:"future"` // due in an hour, at the highest priority
-	Unique  bool   `json:"unique"` // with a key of its own each
-	Within  bool   `json:"within"` // a transaction of the caller's
+	Fast    bool   `json:"fast"`    // the call that answers no ids, where the contender has one
+	Job     string `json:"job"`     // empty: the one that is worked
+	Future  bool   `json:"future"`  // due in an hour, at the highest priority
+	Unique  bool   `json:"unique"`  // with a key of its own each
+	Within  bool   `json:"within"`  // a transaction of the caller's
+	Delayed bool   `json:"delayed"` // due after delayedBy
 }
+
+const (
+	delayedBy    = 2 * time.Second
+	retriedAfter = 2 * time.Second
+	retriedOne   = 10 // in so many
+)
+
+// fails reports whether this attempt of a run is one that fails, in a fleet whose runs are
+// retried.
+func (s spec) fails(number int64, attempt int) bool {
+	return s.Retried && attempt == 1 && number/int64(time.Microsecond)%retriedOne == 0
+}
+
+var errOnce = errors.New("failed once")
 
 type role string
 

@@ -45,6 +45,9 @@ func (durableContender) enqueuer(ctx context.Context, s spec) (*enqueuer, error)
 	if s.Future {
 		options = append(options, durable.After(time.Hour), durable.Priority(store.MaxPriority))
 	}
+	if s.Delayed {
+		options = append(options, durable.After(delayedBy))
+	}
 	jobs, client := laneJobs(name, s), durable.NewClient(db)
 	var sequence atomic.Int64
 	enqueue := func(ctx context.Context, numbers []int64) error {
@@ -85,6 +88,9 @@ func within(ctx context.Context, target string, db backend.Store) (*enqueuer, er
 // laneJobs are as many jobs as there are to be lanes.
 func laneJobs(name string, s spec) []durable.Job[args] {
 	var options []durable.Option
+	if s.Retried {
+		options = append(options, durable.Retry(durable.Fixed(retriedAfter)))
+	}
 	if s.Keys > 0 {
 		options = append(options, durable.Limited(durable.NewLimit("many", durable.Semaphore(1000)),
 			durable.KeyFrom(func(a args) string { return strconv.FormatInt(a.N%int64(s.Keys), 10) })))
@@ -115,6 +121,13 @@ func (durableContender) worker(ctx context.Context, s spec, handled func(int64))
 	w := durable.NewWorker(db, config)
 	for _, job := range laneJobs(jobName, s) {
 		durable.Register(w, job, func(ctx context.Context, run *durable.Run[args]) error {
+			switch {
+			case s.fails(run.Args.N, run.Attempt):
+				return errOnce
+			case run.Attempt > 1:
+				handled(time.Now().UnixNano())
+				return nil
+			}
 			handled(run.Args.N)
 			if s.Hang {
 				<-ctx.Done()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -48,6 +49,10 @@ func (riverContender) enqueuer(ctx context.Context, s spec) (*enqueuer, error) {
 		options = &riverqueue.InsertOpts{UniqueOpts: riverqueue.UniqueOpts{ByArgs: true}}
 	}
 	enqueue := func(ctx context.Context, numbers []int64) error {
+		options := options
+		if s.Delayed {
+			options = &riverqueue.InsertOpts{ScheduledAt: time.Now().Add(delayedBy)}
+		}
 		if s.Within {
 			return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 				_, err := client.InsertTx(ctx, tx, args{N: numbers[0]}, options)
@@ -75,12 +80,28 @@ func (riverContender) enqueuer(ctx context.Context, s spec) (*enqueuer, error) {
 // riverWorker is the handler.
 type riverWorker struct {
 	riverqueue.WorkerDefaults[args]
+	spec    spec
 	handled func(n int64)
+}
+
+// NextRetry is when a run that failed is due again; the zero time: by River's policy.
+func (w *riverWorker) NextRetry(*riverqueue.Job[args]) time.Time {
+	if w.spec.Retried {
+		return time.Now().Add(retriedAfter)
+	}
+	return time.Time{}
 }
 
 // Work counts and returns.
 func (w *riverWorker) Work(_ context.Context, job *riverqueue.Job[args]) error {
-	w.handled(job.Args.N)
+	switch {
+	case w.spec.fails(job.Args.N, job.Attempt):
+		return errOnce
+	case job.Attempt > 1:
+		w.handled(time.Now().UnixNano())
+	default:
+		w.handled(job.Args.N)
+	}
 	return nil
 }
 
@@ -90,7 +111,7 @@ func (riverContender) worker(ctx context.Context, s spec, handled func(int64)) (
 		return nil, err
 	}
 	workers := riverqueue.NewWorkers()
-	riverqueue.AddWorker(workers, &riverWorker{handled: handled})
+	riverqueue.AddWorker(workers, &riverWorker{spec: s, handled: handled})
 	concurrency := s.Concurrency
 	if concurrency == 0 {
 		concurrency = 100 // River has no default; its manual's examples say 100

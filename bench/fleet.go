@@ -20,6 +20,8 @@ type fleet struct {
 	rate      int    // runs a second
 	kinds     int    // of jobs; zero: one
 	keys      int    // of a limit that is never full; zero: no limit
+	delayed   bool   // runs are due after delayedBy
+	retried   bool   // some fail once, see spec
 	on        engine // zero: PostgreSQL
 	poll      bool   // without wake-ups
 	pooled    bool   // behind a PgBouncer, and so without wake-ups
@@ -83,7 +85,7 @@ func (f fleet) join(ctx context.Context, b *bench, s *started, name string) (err
 	}
 	for slot := range max(f.processes, 1) {
 		child, err := spawn(spec{Contender: name, Role: working, Target: target, Counters: s.shared.path, Slot: slot, Latency: true,
-			Workers: f.workers / max(f.processes, 1), Lanes: f.kinds, Keys: f.keys, PollOnly: f.poll || f.pooled, Collector: f.collector})
+			Workers: f.workers / max(f.processes, 1), Lanes: f.kinds, Keys: f.keys, PollOnly: f.poll || f.pooled, Retried: f.retried, Collector: f.collector})
 		if err != nil {
 			return err
 		}
@@ -95,7 +97,7 @@ func (f fleet) join(ctx context.Context, b *bench, s *started, name string) (err
 	if err := pause(ctx, fleetWarm); err != nil {
 		return err
 	}
-	s.queue, err = c.enqueuer(ctx, spec{Contender: name, Target: target, Lanes: f.kinds, Keys: f.keys})
+	s.queue, err = c.enqueuer(ctx, spec{Contender: name, Target: target, Lanes: f.kinds, Keys: f.keys, Delayed: f.delayed, Retried: f.retried})
 	return err
 }
 
@@ -141,7 +143,11 @@ func (f fleet) pace(ctx context.Context, e *enqueuer, d time.Duration) (int, err
 	for ; time.Since(began) < d && ctx.Err() == nil; n++ {
 		due := began.Add(time.Duration(n) * time.Second / time.Duration(f.rate))
 		time.Sleep(time.Until(due))
-		calls <- time.Now().UnixNano()
+		at := time.Now()
+		if f.delayed {
+			at = at.Add(delayedBy)
+		}
+		calls <- at.UnixNano()
 	}
 	close(calls)
 	callers.Wait()
@@ -325,6 +331,21 @@ func fleetRows(quick bool) []row {
 				return f.measure(ctx, b, ours, label)
 			}})
 	}
+	manyKinds := row{name: "fleet-20-kinds", long: true, figures: fleetFigures(), title: "20 workers, 100 single enqueues a second of 1, 3 or 50 kinds of jobs in turn"}
+	for _, n := range []int{1, 3, 50} {
+		f := fleet{workers: 20, rate: 100, kinds: n, window: window}
+		manyKinds.sides = append(manyKinds.sides, side{name: fmt.Sprintf("%d kinds", n),
+			measure: func(ctx context.Context, b *bench, label string) (sample, error) {
+				return f.measure(ctx, b, ours, label)
+			}})
+	}
+	delayed, retried := f, f
+	delayed.delayed, retried.retried = true, true
+	all = append(all,
+		row{name: "fleet-delayed", long: true, figures: fleetFigures(), sides: beside(delayed, ours, river),
+			title: "20 workers, 100 single enqueues a second that are due 2 s later, defaults; latency from then on"},
+		row{name: "fleet-retried", long: true, figures: fleetFigures(), sides: beside(retried, ours, river),
+			title: "20 workers, 100 single enqueues a second, of which one in ten fails once and is due again 2 s later"})
 	limited := row{name: "fleet-limited", long: true, figures: fleetFigures(), title: "20 workers, 100 single enqueues a second under a limit that is never full, defaults"}
 	for _, n := range []int{0, 1, 1000} {
 		f := fleet{workers: 20, rate: 100, keys: n, window: window}
@@ -342,7 +363,7 @@ func fleetRows(quick bool) []row {
 				return fleet{workers: 20}.burst(ctx, b, name, 10_000)
 			}})
 	}
-	return append(all, kinds, limited, burst, growingFleet(window))
+	return append(all, kinds, manyKinds, limited, burst, growingFleet(window))
 }
 
 // sqliteFleets are processes that share a file.

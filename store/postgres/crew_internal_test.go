@@ -175,7 +175,7 @@ func TestDueBox_AddsUpWhatIsDueAndKeepsWhatIsToBe(t *testing.T) {
 	var b dueBox
 	b.add(store.Due{Lane: 1, Runs: 2, Limited: true}, store.Due{Lane: 1, Runs: 3}, store.Due{Lane: 1, Runs: 1, In: time.Minute}, store.Due{Lane: 1, Runs: 1, In: time.Second},
 		store.Due{Lane: 1, Draw: 4, Passed: 1})
-	all, overrun := b.take()
+	all, overrun := b.take(nil)
 	require.False(t, overrun)
 	require.Len(t, all, 3)
 	for _, due := range all {
@@ -192,9 +192,9 @@ func TestDueBox_AddsUpWhatIsDueAndKeepsWhatIsToBe(t *testing.T) {
 	for i := range mostDue + 1 {
 		b.add(store.Due{Lane: store.LaneID(i + 1)})
 	}
-	_, overrun = b.take()
+	_, overrun = b.take(nil)
 	require.True(t, overrun, "then a wake-up goes to all")
-	all, overrun = b.take()
+	all, overrun = b.take(nil)
 	require.Empty(t, all)
 	require.False(t, overrun)
 }
@@ -240,6 +240,77 @@ func TestPace(t *testing.T) {
 			require.LessOrEqual(t, p.rest(now, dues), hintPause, name)
 		}
 	})
+	t.Run("lanes in turn: one worker looks in all, and each is notified of again within the watch", func(t *testing.T) {
+		var p pace
+		var b dueBox
+		sent, draws := 0, map[uint32]bool{}
+		told := map[store.LaneID]time.Duration{} // when a lane that has runs was last notified of
+		for now := time.Second; now < 3*time.Second; now += 10 * time.Millisecond {
+			p.enqueued(now)
+			b.add(one(store.LaneID(now/(10*time.Millisecond)%3 + 1))...)
+			all, _ := b.all()
+			if p.rest(now, all) > 0 {
+				continue
+			}
+			dues, _ := b.take(p.covered(now, all))
+			require.NotEmpty(t, dues)
+			dues = p.notified(now, dues)
+			sent++
+			for _, due := range dues {
+				told[due.Lane], draws[due.Draw] = now, true
+			}
+			for lane, at := range told {
+				require.LessOrEqual(t, now-at, watchFor+30*time.Millisecond, "lane %d", lane)
+			}
+		}
+		require.Less(t, sent, 80, "in two seconds")
+		require.Less(t, len(draws), 50)
+	})
+	t.Run("what is covered stays when another lane goes, to the worker that looks already", func(t *testing.T) {
+		p, now := watching()
+		now += hintPause
+		draw, until := p.watch.draw, p.watch.until
+		both, second := append(one(1), one(2)...), one(2)
+		require.LessOrEqual(t, p.rest(now, both), time.Duration(0))
+		covered := p.covered(now, both)
+		require.True(t, covered(both[0]))
+		require.False(t, covered(both[1]))
+		p.notified(now, second)
+		require.Equal(t, draw, second[0].Draw)
+		require.Equal(t, until-now, second[0].For)
+		require.Equal(t, until-now, p.rest(now, both), "now both are covered")
+		later := []store.Due{{Lane: 3, Runs: 1, In: time.Second}}
+		p.notified(now, later)
+		require.NotEqual(t, draw, later[0].Draw)
+		require.Equal(t, until-now, p.rest(now, both), "what is due later ends no watch")
+		many := []store.Due{{Lane: 1, Runs: watchMost + 1}}
+		p.notified(now, many)
+		require.NotEqual(t, draw, many[0].Draw, "a burst is for others")
+	})
+	t.Run("a watch begins in the lanes that runs came in lately, too", func(t *testing.T) {
+		var p pace
+		lanes := map[store.LaneID]int{}
+		for now := time.Second; now < 6*time.Second; now += 10 * time.Millisecond {
+			p.enqueued(now)
+			if dues := one(store.LaneID(now/(10*time.Millisecond)%50 + 1)); p.rest(now, dues) <= 0 {
+				dues = p.notified(now, dues)
+				require.Positive(t, dues[0].Runs)
+				require.LessOrEqual(t, len(p.watch.lanes), watchLanes+10)
+				for _, due := range dues[1:] {
+					require.Zero(t, due.Runs, "nothing is known to be due there")
+					require.Equal(t, dues[0].Draw, due.Draw)
+					require.Equal(t, dues[0].For, due.For)
+					lanes[due.Lane]++
+				}
+			}
+		}
+		require.Len(t, lanes, 50)
+		for now := 10 * time.Second; now < 12*time.Second; now += 10 * time.Millisecond {
+			p.enqueued(now)
+			p.notified(now, one(1))
+		}
+		require.Len(t, p.known, 1, "the others are forgotten")
+	})
 	t.Run("a notification of no lane leaves the watch that is under way", func(t *testing.T) {
 		p, now := watching()
 		before := p.rest(now, one(1))
@@ -253,7 +324,7 @@ func TestPace(t *testing.T) {
 // watching returns a pace amid a watch of lane 1, which has often been enqueued to.
 func watching() (p *pace, now time.Duration) {
 	p = &pace{}
-	for now = time.Second; now < 1500*time.Millisecond || now < p.until-watchFor/2; now += 5 * time.Millisecond {
+	for now = time.Second; now < 1500*time.Millisecond || now < p.watch.until-watchFor/2; now += 5 * time.Millisecond {
 		p.enqueued(now)
 		if dues := []store.Due{{Lane: 1, Runs: 1}}; p.may(now, dues) {
 			p.notified(now, dues)
@@ -278,7 +349,7 @@ func TestOnlyNewsWakesTheSender(t *testing.T) {
 	passed := due(1, 1, 0)
 	passed.Draw = 7
 	require.True(t, b.add(passed), "one that is passed on")
-	all, overrun := b.take()
+	all, overrun := b.take(nil)
 	require.Len(t, all, 4)
 	require.False(t, overrun)
 	require.True(t, b.add(due(1, 1, 0)), "the first after the box was emptied")

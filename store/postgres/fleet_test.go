@@ -36,20 +36,22 @@ func (a *asking) Heads(ctx context.Context, serves store.Serves) ([]store.Head, 
 // member starts a worker with connections of its own that polls each hour.
 func member(t *testing.T, place opened, name string, executed chan<- durable.RunID) (a *asking, stop func()) {
 	t.Helper()
-	return polling(t, place, time.Hour, name, executed)
+	return polling(t, place, time.Hour, executed, name)
 }
 
-// polling is member with a poll interval.
-func polling(t *testing.T, place opened, every time.Duration, name string, executed chan<- durable.RunID) (a *asking, stop func()) {
+// polling is member with a poll interval, for several jobs.
+func polling(t *testing.T, place opened, every time.Duration, executed chan<- durable.RunID, names ...string) (a *asking, stop func()) {
 	t.Helper()
 	own, err := postgres.Open(t.Context(), place.url, postgres.Config{Schema: place.schema, MaxConns: 2})
 	require.NoError(t, err)
 	a = &asking{Store: own}
 	w := durable.NewWorker(a, durable.WorkerConfig{PollInterval: every, Process: new(durable.Process)})
-	durable.Register(w, durable.NewJob[struct{}](name), func(_ context.Context, run *durable.Run[struct{}]) error {
-		executed <- run.ID
-		return nil
-	})
+	for _, name := range names {
+		durable.Register(w, durable.NewJob[struct{}](name), func(_ context.Context, run *durable.Run[struct{}]) error {
+			executed <- run.ID
+			return nil
+		})
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -128,6 +130,49 @@ func TestFleet_ARunWakesFew(t *testing.T) {
 	}
 }
 
+// Runs of several jobs that are enqueued in turn, one soon after the other, wake as few as
+// those of one job: the same worker looks in the lanes of all.
+func TestFleet_JobsInTurnWakeFew(t *testing.T) {
+	place := openURL(t, pgtest.Database(t), "fleet")
+	const workers, runs = 8, 200
+	names := []string{"mail", "report", "invoice"}
+	executed := make(chan durable.RunID, 2*runs)
+	fleet := make([]*asking, workers)
+	for i := range fleet {
+		fleet[i], _ = polling(t, place, time.Hour, executed, names...)
+	}
+	listening(t, place, workers)
+	steadily := func(n int) {
+		t.Helper()
+		pace := time.NewTicker(8 * time.Millisecond)
+		defer pace.Stop()
+		for i := range n {
+			_, err := place.Enqueue(t.Context(), durable.NewJob[struct{}](names[i%len(names)]).New(struct{}{}))
+			require.NoError(t, err)
+			<-pace.C
+		}
+		for range n {
+			select {
+			case <-executed:
+			case <-time.After(30 * time.Second):
+				t.Fatal("a run was not found")
+			}
+		}
+	}
+	asked := func() (claims, heads int64) {
+		for _, a := range fleet {
+			claims, heads = claims+a.claims.Load(), heads+a.heads.Load()
+		}
+		return claims, heads
+	}
+	steadily(100) // they get to know each other
+	claims, heads := asked()
+	steadily(runs)
+	after, read := asked()
+	t.Logf("%d claims and %d readings for %d runs", after-claims, read-heads, runs)
+	require.LessOrEqual(t, after-claims, int64(4*runs), "claims of %d workers for %d runs", workers, runs)
+}
+
 // A burst wakes all of them.
 func TestFleet_ABurstReachesAll(t *testing.T) {
 	place := openURL(t, pgtest.Database(t), "fleet")
@@ -170,7 +215,7 @@ func TestFleet_LostWakeUpsCostNoMoreThanAPoll(t *testing.T) {
 	const workers, runs, poll, margin = 4, 60, time.Second, 4 * time.Second
 	executed := make(chan durable.RunID, runs)
 	for range workers {
-		polling(t, place, poll, "mail", executed)
+		polling(t, place, poll, executed, "mail")
 	}
 	listening(t, place, workers)
 	mute, err := postgres.Open(t.Context(), place.url, postgres.Config{Schema: place.schema, MaxConns: 2, NoNotify: true})

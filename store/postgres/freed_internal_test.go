@@ -143,7 +143,7 @@ func TestTheLastHintsAreSent(t *testing.T) {
 	s := &Store{config: Config{NoNotify: true}}
 	s.hints.init()
 	now := lease.Running()
-	s.hints.pace = pace{sent: now, until: now + time.Hour, watched: map[store.LaneID]store.Due{1: {}}}
+	s.hints.pace = pace{sent: now, watch: watch{until: now + time.Hour, lanes: map[store.LaneID]store.Due{1: {}}}}
 	s.hintDue([]store.Due{{Lane: 1, Runs: 1}})
 	ctx, end := context.WithCancel(t.Context())
 	end()

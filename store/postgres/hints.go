@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -115,7 +116,7 @@ func (s *Store) sendHints(ctx context.Context) {
 		if len(waiting)+len(dues)+len(freed) == 0 {
 			continue
 		}
-		s.hints.pace.notified(lease.Running(), dues)
+		dues = s.hints.pace.notified(lease.Running(), dues)
 		s.hints.here.Give(waiting...)
 		s.giveDue(dues)
 		if s.config.NoNotify {
@@ -135,15 +136,16 @@ func (s *Store) sendHints(ctx context.Context) {
 // is over, whatever else is sent before, unless these are the last.
 func (h *hints) take(last bool) (waiting []store.Signal, dues, freed []store.Due) {
 	waiting = h.out.Take()
-	all, overrun := h.due.all()
-	if last || overrun || h.pace.rest(lease.Running(), all) <= 0 {
-		dues, overrun = h.due.take()
+	covered := func(store.Due) bool { return false }
+	if all, overrun := h.due.all(); !last && !overrun {
+		covered = h.pace.covered(lease.Running(), all)
 	}
-	freed, many := h.freed.take()
+	dues, overrun := h.due.take(covered)
+	freed, many := h.freed.take(nil)
 	if overrun || many {
 		waiting = append(waiting, store.Signal{Kind: store.RunsDue})
 	}
-	return waiting, dues, freed
+	return waiting, dues, drawn(freed, newDraw())
 }
 
 // wait waits until it is time for the next notification, or until ctx ends.
@@ -197,16 +199,11 @@ type ride struct {
 func (s *Store) ride(dues []store.Due) *ride {
 	now := lease.Running()
 	s.hints.pace.enqueued(now)
-	if len(dues) == 0 || len(dues) > duesPerCall || s.config.NoNotify || s.hints.slow.within(rideRest) || !s.hints.pace.may(now, dues) {
+	mixed := slices.ContainsFunc(dues, func(due store.Due) bool { return due.In > 0 != (dues[0].In > 0) }) // one payload is for either
+	if len(dues) == 0 || mixed || len(dues) > duesPerCall || s.config.NoNotify || s.hints.slow.within(rideRest) || !s.hints.pace.may(now, dues) {
 		return nil
 	}
-	s.hints.pace.notified(now, dues)
-	r := &ride{dues: dues, sent: now}
-	draw := newDraw()
-	for i := range r.dues {
-		r.dues[i].Draw = draw
-	}
-	return r
+	return &ride{dues: s.hints.pace.notified(now, dues), sent: now}
 }
 
 // add adds the notification to the statements of an enqueue.
@@ -234,20 +231,39 @@ func (s *Store) notifier() *pgxpool.Pool {
 	return s.general
 }
 
-// pace decides when a process notifies. Every notification wakes a connection of
-// each worker, which costs the server more than a claim in vain; so a process that
-// enqueues often has the worker that it wakes look again by itself for a while, and
-// says nothing more of the same lanes until that is over. It then notifies of what
-// came meanwhile, and another worker has its turn: whatever happens to the first one,
-// a run is notified of within watchFor. It is pure but for its mutex.
+// pace decides when a process notifies, and of whom. Every notification wakes a connection
+// of each worker, which costs the server more than a claim in vain; so a process that
+// enqueues often has the worker that it wakes look again by itself for a while, a watch,
+// and says nothing more of the same lanes until that is over. Of a lane that comes meanwhile
+// it notifies the same worker, which then looks in both: one looks, however many lanes
+// there are. After the watch it notifies of what came during it, and another worker has
+// its turn: whatever happens to the first one, a run is notified of within watchFor. It
+// is pure but for its mutex and its draws.
 type pace struct {
-	mu      sync.Mutex
-	last    time.Duration              // monotonic clock of the last enqueue
-	gap     time.Duration              // between enqueues, lately
-	sent    time.Duration              // monotonic clock of the last notification; zero: none
-	until   time.Duration              // monotonic clock: some worker looks by itself until then
-	watched map[store.LaneID]store.Due // by what they were notified of
+	mu    sync.Mutex
+	last  time.Duration // monotonic clock of the last enqueue
+	gap   time.Duration // between enqueues, lately
+	sent  time.Duration // monotonic clock of the last notification; zero: none
+	watch watch
+	known map[store.LaneID]notified // lanes that runs came in lately
 }
+
+// notified is what was last notified of a lane.
+type notified struct {
+	store.Due
+
+	at time.Duration // monotonic clock
+}
+
+// watch is that some worker looks by itself.
+type watch struct {
+	until time.Duration              // monotonic clock
+	every time.Duration              // between two looks
+	draw  uint32                     // by which the worker was chosen
+	lanes map[store.LaneID]store.Due // by what they were notified of; nil: no worker looks
+}
+
+func (w watch) lasts(now time.Duration) bool { return w.lanes != nil && now < w.until }
 
 const (
 	hintPause = 5 * time.Millisecond // this process notifies at most once in it
@@ -262,6 +278,10 @@ const (
 	watchShare  = 14
 	watchOften  = 6 * time.Millisecond
 	watchSeldom = 9 * time.Millisecond
+	// watchLanes is in how many lanes it looks, from the beginning, in which runs came
+	// within knownFor.
+	watchLanes = 32
+	knownFor   = time.Second
 	// gapMost is what a gap counts at most, and gapPart the part of it that counts.
 	gapMost = 100 * time.Millisecond
 	gapPart = 8
@@ -294,22 +314,35 @@ func (p *pace) left(now time.Duration, all []store.Due) time.Duration {
 	if p.sent == 0 {
 		return 0
 	}
-	if len(all) > 0 && now < p.until && p.covers(all) {
-		return p.until - now
+	if covers := p.watch.covers(now, all); len(all) > 0 && !slices.ContainsFunc(all, func(due store.Due) bool { return !covers(due) }) {
+		return p.watch.until - now
 	}
 	return p.sent + hintPause - now
 }
 
-// covers reports whether who looks by itself finds all of these soon.
-func (p *pace) covers(all []store.Due) bool {
+// covered returns which of these the worker finds soon that looks by itself.
+func (p *pace) covered(now time.Duration, all []store.Due) func(store.Due) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w := p.watch
+	w.lanes = maps.Clone(w.lanes)
+	return w.covers(now, all)
+}
+
+// covers returns which of these the worker finds soon: none, when there is work for more
+// than one.
+func (w watch) covers(now time.Duration, all []store.Due) func(store.Due) bool {
 	runs := 0
 	for i := range all {
 		runs += all[i].Runs
-		if watch, watched := p.watched[all[i].Lane]; !watched || !watch.Covers(all[i]) || all[i].In > 0 || all[i].Draw != 0 {
-			return false
-		}
 	}
-	return runs > 0 && runs <= watchMost
+	if now >= w.until || runs > watchMost {
+		w.lanes = nil
+	}
+	return func(due store.Due) bool {
+		watched, is := w.lanes[due.Lane]
+		return is && watched.Covers(due) && due.Runs > 0 && due.In == 0 && due.Draw == 0
+	}
 }
 
 // may reports whether a notification of these may be sent now, and if so records that
@@ -324,28 +357,79 @@ func (p *pace) may(now time.Duration, all []store.Due) bool {
 	return true
 }
 
-// notified records that a notification is sent of these, and has the worker look by
-// itself that gets it, when more are to be expected. One of none leaves a watch as it is.
-func (p *pace) notified(now time.Duration, all []store.Due) {
+// notified records that a notification is sent of these and draws whom it is for. When
+// more are to be expected, the worker that gets it looks by itself: the one that does
+// already, or another after a watch and for more runs than that one may find. What is due
+// later, was passed on or is of no lane leaves a watch as it is. It returns them with the
+// lanes that the worker is to look in besides.
+func (p *pace) notified(now time.Duration, all []store.Due) []store.Due {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.sent = now; len(all) == 0 {
-		return
+	p.sent = now
+	if p.known == nil {
+		p.known = map[store.LaneID]notified{}
 	}
+	runs, fresh := 0, false
 	for i := range all { // most of those that came under a watch, which may just be over, have been found
-		if watch, watched := p.watched[all[i].Lane]; watched && now < p.until+hintPause && watch.Covers(all[i]) && all[i].Passed == 0 && all[i].Runs <= watchMost {
-			all[i].Runs = 1
+		due := &all[i]
+		if watched, is := p.watch.lanes[due.Lane]; is && now < p.watch.until+hintPause && watched.Covers(*due) && due.Passed == 0 && due.Runs <= watchMost {
+			due.Runs = 1
 		}
+		runs, fresh = runs+due.Runs, fresh || opens(due)
 	}
-	if p.watched = nil; p.gap == 0 || p.gap > watchGap {
-		return
+	draw := newDraw()
+	switch often := p.gap != 0 && p.gap <= watchGap; {
+	case !fresh:
+	case often && p.watch.lasts(now) && runs <= watchMost:
+		draw = p.watch.draw
+	case often:
+		every := min(max(p.gap*10/watchShare, watchOften), watchSeldom)
+		p.watch = watch{until: now + watchFor, every: every.Truncate(time.Millisecond), draw: draw, lanes: map[store.LaneID]store.Due{}}
+		all = p.withKnown(now, all)
+	default:
+		p.watch = watch{}
 	}
-	every := min(max(p.gap*10/watchShare, watchOften), watchSeldom)
-	p.until, p.watched = now+watchFor, map[store.LaneID]store.Due{}
 	for i := range all {
-		if due := &all[i]; due.In == 0 && due.Passed == 0 {
-			due.Every, due.For = every.Truncate(time.Millisecond), watchFor
-			p.watched[due.Lane] = *due
+		if due := &all[i]; opens(due) && p.watch.lasts(now) {
+			due.Every, due.For = p.watch.every, p.watch.until-now
+			if before, is := p.watch.lanes[due.Lane]; is {
+				due.Limited, due.Mixed = due.And(before).Limited, due.And(before).Mixed
+			}
+			p.watch.lanes[due.Lane] = *due
+			if due.Runs > 0 {
+				p.known[due.Lane] = notified{*due, now}
+			}
 		}
 	}
+	return drawn(all, draw)
+}
+
+// withKnown adds the lanes that runs have come in lately.
+func (p *pace) withKnown(now time.Duration, all []store.Due) []store.Due {
+	named := map[store.LaneID]bool{}
+	for i := range all {
+		named[all[i].Lane] = true
+	}
+	for lane, last := range p.known {
+		switch {
+		case now-last.at > knownFor:
+			delete(p.known, lane)
+		case len(named) < watchLanes && !named[lane]:
+			named[lane], all = true, append(all, store.Due{Lane: lane, Names: last.Names, Limited: last.Limited, Mixed: last.Mixed})
+		}
+	}
+	return all
+}
+
+// opens reports whether a wake-up is one that a worker may look by itself for.
+func opens(due *store.Due) bool { return due.In == 0 && due.Passed == 0 && due.Draw == 0 }
+
+// drawn has those wake-ups that are for no worker yet go to the workers that a draw chooses.
+func drawn(all []store.Due, draw uint32) []store.Due {
+	for i := range all {
+		if all[i].Draw == 0 {
+			all[i].Draw = draw
+		}
+	}
+	return all
 }

@@ -120,25 +120,18 @@ func (b *dueBox) add(all ...store.Due) (sooner bool) {
 	return sooner
 }
 
-// take empties the box. Wake-ups that go out together are for the same workers.
-func (b *dueBox) take() (all []store.Due, overrun bool) {
-	all, overrun = b.empty()
-	draw := newDraw()
-	for i := range all {
-		if all[i].Draw == 0 {
-			all[i].Draw = draw
-		}
-	}
-	return all, overrun
-}
-
-// empty is take without a draw: they go into another box.
-func (b *dueBox) empty() (all []store.Due, overrun bool) {
+// take empties the box, except of wake-ups that stay; nil: none does.
+func (b *dueBox) take(stays func(store.Due) bool) (all []store.Due, overrun bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	all, overrun = append(slices.Collect(maps.Values(b.lanes)), b.passed...), b.overrun
+	for key, due := range b.lanes {
+		if stays == nil || !stays(due) {
+			all = append(all, due)
+			delete(b.lanes, key)
+		}
+	}
+	all, overrun = append(all, b.passed...), b.overrun
 	b.passed, b.overrun = nil, false
-	clear(b.lanes)
 	return all, overrun
 }
 

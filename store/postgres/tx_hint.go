@@ -43,7 +43,7 @@ func (r *rung) put(dues []store.Due) {
 
 // turn returns what the rung announces, and keeps of it what it was not armed for.
 func (r *rung) turn() (dues []store.Due, overrun bool) {
-	dues, overrun = r.boxes[r.now].empty()
+	dues, overrun = r.boxes[r.now].take(nil)
 	r.now = 1 - r.now
 	since, many := r.boxes[r.now].all()
 	return append(dues, since...), overrun || many
@@ -82,10 +82,7 @@ func (t *Tx) hint(ctx context.Context, dues []store.Due) error {
 		s.trail(dues)
 		return nil
 	}
-	draw := newDraw()
-	for i := range dues {
-		dues[i].Draw = draw
-	}
+	dues = drawn(dues, newDraw())
 	b := &batch{names: s.names}
 	b.add(queries.NotifyAtCommit, s.names.channel(), duePayload(s.hints.atCommit(), dues))
 	return s.send(ctx, t.binding, b)

@@ -53,7 +53,7 @@ func TestTrailingHintsComeInTime(t *testing.T) {
 					trail(lane)
 				}
 				pass(tick)
-				dues, _ := s.hints.due.empty()
+				dues, _ := s.hints.due.take(nil)
 				for _, due := range dues {
 					require.Zero(t, due.Draw)
 					announced[due.Lane] = append(announced[due.Lane], now+tick-trailed[due.Lane])
@@ -90,7 +90,7 @@ func TestTrailingHintsDoNotAddUp(t *testing.T) {
 			pass(time.Millisecond)
 		}
 		pass(2 * time.Second)
-		dues, overrun := s.hints.due.empty()
+		dues, overrun := s.hints.due.take(nil)
 		require.False(t, overrun)
 		require.Len(t, dues, 2)
 		for _, due := range dues {
