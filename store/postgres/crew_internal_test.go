@@ -244,7 +244,7 @@ func TestPace(t *testing.T) {
 		var p pace
 		var b dueBox
 		sent, draws := 0, map[uint32]bool{}
-		told := map[store.LaneID]time.Duration{} // when a lane that has runs was last notified of
+		noted := map[store.LaneID]time.Duration{} // when a lane that has runs was last notified of
 		for now := time.Second; now < 3*time.Second; now += 10 * time.Millisecond {
 			p.enqueued(now)
 			b.add(one(store.LaneID(now/(10*time.Millisecond)%3 + 1))...)
@@ -257,9 +257,9 @@ func TestPace(t *testing.T) {
 			dues = p.notified(now, dues)
 			sent++
 			for _, due := range dues {
-				told[due.Lane], draws[due.Draw] = now, true
+				noted[due.Lane], draws[due.Draw] = now, true
 			}
-			for lane, at := range told {
+			for lane, at := range noted {
 				require.LessOrEqual(t, now-at, watchFor+30*time.Millisecond, "lane %d", lane)
 			}
 		}
