@@ -18,6 +18,7 @@ type claimer struct {
 	serves   store.Serves
 	plan     *claimplan.Plan
 	wakeUps  claimplan.WakeUps
+	expected expected            // wake-ups that become due
 	pending  *store.ClaimRequest // its outcome is unknown; it is asked again, or handed back
 	rests    bool                // the claim of limited runs has left nothing that a worker could start
 	asked    time.Duration       // when pending was first sent

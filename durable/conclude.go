@@ -22,9 +22,12 @@ func (s *settler) group(batch []ended) ([]*claim, []store.Settlement) {
 	claims := make([]*claim, 0, len(position))
 	settlements := make([]store.Settlement, 0, len(position))
 	s.settled = slices.Grow(s.settled[:0], len(batch))[:len(batch)]
-	settled, start := s.settled, 0
+	settled, start, draining := s.settled, 0, s.w.phase.Load() != phaseWorking
 	for i, e := range batch {
-		settled[i] = store.Settled{ID: e.x.run.ID, Outcome: e.outcome}
+		settled[i] = store.Settled{ID: e.x.run.ID, Lane: e.x.run.Lane, Outcome: e.outcome}
+		if draining {
+			settled[i].Lane = 0
+		}
 		if i+1 < len(batch) && batch[i+1].x.claim == e.x.claim {
 			continue
 		}

@@ -128,6 +128,7 @@ func (w *Worker) work(ctx context.Context) error {
 
 	<-ctx.Done()
 	w.phase.Store(phaseDraining)
+	w.passExpected()
 	reporter.Wake()
 	w.settler.lift()
 	stuck := w.drain(cancelHandlers, asking.Wait)

@@ -88,6 +88,9 @@ type Head struct {
 	Waiting  bool          // false: nothing waits in this lane, and the fields below mean nothing
 	DueAt    time.Time     // of the first waiting run
 	In       time.Duration // until it is due on the store's clock; zero or less: due
+	// After is how much longer this worker leaves a run that is not due yet to others that
+	// know of it, of which one does not.
+	After time.Duration
 }
 
 // Step is one part of a claim: read the lane from an instant on, skip Skip due
@@ -161,7 +164,11 @@ type Settlement struct {
 
 // Settled is one run with its outcome.
 type Settled struct {
-	ID      RunID
+	ID RunID
+	// Lane is the one that the claim's answer named. Where a run is to be due again later, the
+	// store gives the lane's wake-up to the workers of this process alone; zero, or for a
+	// worker that drains: it is not known, and the store wakes all.
+	Lane    LaneID
 	Outcome Outcome
 }
 

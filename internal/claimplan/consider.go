@@ -27,6 +27,7 @@ func (p *Plan) Consider(woken Woken, now time.Duration) (by Basis, read bool) {
 	if by != ByHeads && p.reach.below(now) {
 		p.unmark()
 	}
+	p.follows = p.follows || woken.Later
 	if read = by == ByHeads && (p.idle || p.outdated || now-p.headsAt >= headsEvery); !read {
 		p.idle = p.nothingDue()
 		p.missed = p.missed || by == ByHeads && (woken.Anywhere || woken.Later)

@@ -11,6 +11,14 @@ import (
 // headsEvery is how long the heads that were read are good for.
 const headsEvery = time.Second
 
+// leaveMost is how long at most the worker leaves a run that becomes due to others who know
+// of it. A worker that has just taken runs, or expected one, also sees to what comes next:
+// it leaves that only for so long that who was notified of it is first, leaveFollowed.
+const (
+	leaveMost     = 3 * time.Second
+	leaveFollowed = 10 * time.Millisecond
+)
+
 // Reading is one reading of the heads.
 type Reading struct {
 	// From is where to read each lane from; nil: from its beginning.
@@ -59,9 +67,14 @@ func (p *Plan) setHeads(heads []store.Head) {
 	p.lanes, p.isolated, p.byID = p.lanes[:0], p.isolated[:0], make(map[store.LaneID]*lane, len(heads))
 	p.byLine = map[store.LineID]*lane{}
 	p.outdated, p.missed, p.next = false, false, -1
+	most := leaveMost
+	if p.follows {
+		most = leaveFollowed
+	}
+	p.follows = false
 	for _, h := range heads {
-		if h.Waiting && h.In > 0 && (p.next < 0 || h.In < p.next) {
-			p.next = h.In
+		if in := h.In + min(h.After, most); h.Waiting && h.In > 0 && (p.next < 0 || in < p.next) {
+			p.next = in
 		}
 		due := h.Waiting && h.In <= 0
 		if h.Lane < 0 || h.Line < 0 {

@@ -29,6 +29,7 @@ type Plan struct {
 	headsDue time.Duration          // when they are read again although wake-ups come
 	next     time.Duration          // how long after headsAt the next run is due that they showed; negative: none
 	nextAt   time.Duration          // the instant of that; negative: none
+	follows  bool                   // since the heads were last read, a claim has got something, or a run was expected
 	taken    int                    // runs claimed, modulo fairness
 	limited  bool                   // the last claim was one of limited runs
 	vain     bool                   // since the last claim of limited runs, others were looked for in vain
@@ -154,6 +155,7 @@ func (b *stepper) rest(queue string) int {
 // read again.
 func (p *Plan) ApplyClaim(request *store.ClaimRequest, runs []store.ClaimedRun) {
 	p.sizer.learn(runs)
+	p.follows = p.follows || len(runs) > 0
 	if request.Alone {
 		p.outdated = true
 		return

@@ -306,3 +306,20 @@ func TestPlan_LaneIsTheHeadThatWasRead(t *testing.T) {
 	require.Equal(t, dueHead(1, 4, 1), *p.Lane(1))
 	require.Nil(t, p.Lane(2))
 }
+
+// TestWhatIsDueLaterIsLeftToOthers: a worker that has just taken runs sees to the next itself.
+func TestWhatIsDueLaterIsLeftToOthers(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	heads := []store.Head{{Lane: 1, Waiting: true, DueAt: at, In: 2 * time.Second, After: 500 * time.Millisecond}}
+	p := claimplan.New(1 << 20)
+	p.SetHeads(p.Read(0), heads, 0, time.Minute)
+	require.Equal(t, 2500*time.Millisecond, p.Sleep())
+	p.ApplyClaim(&store.ClaimRequest{Limit: 10}, []store.ClaimedRun{{Lane: 1, DueAt: at}})
+	p.SetHeads(p.Read(0), heads, 0, time.Minute)
+	require.Equal(t, 2*time.Second+10*time.Millisecond, p.Sleep(), "it has taken some")
+	p.SetHeads(p.Read(0), heads, 0, time.Minute)
+	require.Equal(t, 2500*time.Millisecond, p.Sleep(), "it has found none since")
+	p.Consider(claimplan.Woken{Later: true}, 0)
+	p.SetHeads(p.Read(0), heads, 0, time.Minute)
+	require.Equal(t, 2*time.Second+10*time.Millisecond, p.Sleep(), "it expected one")
+}

@@ -171,6 +171,86 @@ func (c *crew) place(draw uint32) (place int) {
 	return place
 }
 
+// crews are those that the workers of this process are members of.
+type crews struct {
+	mu  sync.Mutex
+	all []*crew
+}
+
+func (c *crews) join(one *crew) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all = append(c.all, one)
+}
+
+func (c *crews) part(one *crew) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all = slices.DeleteFunc(c.all, func(other *crew) bool { return other == one })
+}
+
+// any reports whether a worker of this process listens.
+func (c *crews) any() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.all) > 0
+}
+
+// find returns the crew of a worker of this process that serves these; nil: it does not listen.
+func (c *crews) find(key int32) *crew {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, one := range c.all {
+		if one.key == key {
+			return one
+		}
+	}
+	return nil
+}
+
+// How long members leave a run that is due later, and that each of them has seen in the
+// heads, to those who were notified of it, and to each other.
+const (
+	leaveFirst = 8 * time.Millisecond
+	leaveNext  = leaveFirst + standInPause
+	leaveOther = 500 * time.Millisecond
+	leaveEach  = 100 * time.Millisecond
+	leaveMost  = 3 * time.Second
+)
+
+// leave says of runs that are due later which workers look first: all who see the same
+// head draw the same order by its instant.
+func (s *Store) leave(serves store.Serves, heads []store.Head) {
+	if !s.crews.any() || !slices.ContainsFunc(heads, func(h store.Head) bool { return h.In > 0 && h.Lane > 0 }) {
+		return
+	}
+	if c := s.crews.find(s.names.crew(serves).key); c != nil {
+		c.leave(heads)
+	}
+}
+
+func (c *crew) leave(heads []store.Head) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.members) < 2 {
+		return
+	}
+	for i := range heads {
+		h := &heads[i]
+		if h.In <= 0 || h.Lane <= 0 || h.Line != 0 {
+			continue
+		}
+		switch place := c.place(uint32(h.DueAt.UnixMicro())); place { //nolint:gosec // any 32 bits will do
+		case 0:
+			h.After = leaveFirst
+		case 1:
+			h.After = leaveNext
+		default:
+			h.After = min(leaveOther+time.Duration(place)*leaveEach, leaveMost)
+		}
+	}
+}
+
 // weight mixes two numbers well.
 func weight(draw, member uint32) uint32 {
 	x := (uint64(draw)<<32 | uint64(member)) * 0x9e3779b97f4a7c15

@@ -177,7 +177,7 @@ func TestDueBox_AddsUpWhatIsDueAndKeepsWhatIsToBe(t *testing.T) {
 		store.Due{Lane: 1, Draw: 4, Passed: 1})
 	all, overrun := b.take(nil)
 	require.False(t, overrun)
-	require.Len(t, all, 3)
+	require.Len(t, all, 4)
 	for _, due := range all {
 		switch {
 		case due.Passed == 1:
@@ -185,8 +185,10 @@ func TestDueBox_AddsUpWhatIsDueAndKeepsWhatIsToBe(t *testing.T) {
 		case due.In == 0:
 			require.Equal(t, 5, due.Runs)
 			require.True(t, due.Limited)
+		case due.In <= time.Second:
+			require.InDelta(t, time.Second, due.In, float64(100*time.Millisecond))
 		default:
-			require.Equal(t, time.Second, due.In)
+			require.InDelta(t, time.Minute, due.In, float64(100*time.Millisecond))
 		}
 	}
 	for i := range mostDue + 1 {
@@ -311,6 +313,25 @@ func TestPace(t *testing.T) {
 		}
 		require.Len(t, p.known, 1, "the others are forgotten")
 	})
+	t.Run("runs that are due later are notified of together", func(t *testing.T) {
+		var p pace
+		var b dueBox
+		sent := 0
+		for now := time.Second; now < 3*time.Second; now += 10 * time.Millisecond {
+			p.enqueued(now)
+			b.add(store.Due{Lane: 1, Runs: 1, In: 2 * time.Second})
+			all, _ := b.all()
+			rest := p.rest(now, all)
+			require.LessOrEqual(t, rest, laterFor)
+			if rest <= 0 {
+				dues, _ := b.take(p.covered(now, all))
+				p.notified(now, dues)
+				sent++
+			}
+		}
+		require.InDelta(t, 2*time.Second/laterFor, sent, 2)
+		require.LessOrEqual(t, p.rest(3*time.Second, []store.Due{{Lane: 1, Runs: 1, In: laterFor}}), hintPause, "one that is due soon does not wait")
+	})
 	t.Run("a notification of no lane leaves the watch that is under way", func(t *testing.T) {
 		p, now := watching()
 		before := p.rest(now, one(1))
@@ -333,6 +354,37 @@ func watching() (p *pace, now time.Duration) {
 	return p, now
 }
 
+// TestMembersLeaveWhatIsDueLaterToEachOther has every member of a crew see the same head.
+func TestMembersLeaveWhatIsDueLaterToEachOther(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
+	firsts := map[uint32]int{}
+	for i := range 200 {
+		due, found := at.Add(time.Duration(i)*time.Millisecond), map[time.Duration]int{}
+		for self := uint32(1); self <= 8; self++ {
+			c := &crew{self: self, members: []uint32{1, 2, 3, 4, 5, 6, 7, 8}}
+			heads := []store.Head{{Lane: 1, Waiting: true, DueAt: due, In: time.Second}, {Lane: 2, Waiting: true, DueAt: at, In: -time.Second},
+				{Lane: -1, Waiting: true, DueAt: due, In: time.Second}, {Line: 7, Waiting: true, DueAt: due, In: time.Second}}
+			c.leave(heads)
+			if found[heads[0].After]++; heads[0].After == leaveFirst {
+				firsts[self]++
+			}
+			for _, other := range heads[1:] {
+				require.Zero(t, other.After, "it is due, or all who see it look")
+			}
+		}
+		require.Equal(t, 1, found[leaveFirst])
+		require.Equal(t, 1, found[leaveNext])
+		require.Len(t, found, 8, "the others one after the other")
+	}
+	require.Len(t, firsts, 8)
+	for _, members := range [][]uint32{nil, {1}} {
+		c := &crew{self: 1, members: members}
+		heads := []store.Head{{Lane: 1, Waiting: true, DueAt: at, In: time.Second}}
+		c.leave(heads)
+		require.Zero(t, heads[0].After, "there is no other")
+	}
+}
+
 func TestOnlyNewsWakesTheSender(t *testing.T) {
 	var b dueBox
 	due := func(lane store.LaneID, runs int, in time.Duration) store.Due {
@@ -341,16 +393,18 @@ func TestOnlyNewsWakesTheSender(t *testing.T) {
 	require.True(t, b.add(due(1, 1, 0)), "the first")
 	require.False(t, b.add(due(1, 1, 0)), "one more of the same lane")
 	require.True(t, b.add(due(2, 1, 0)), "another lane")
-	require.True(t, b.add(due(1, 1, time.Second)), "one that is due later")
-	require.True(t, b.add(due(1, 1, time.Millisecond)), "one that is due earlier than that")
-	require.False(t, b.add(due(1, 1, time.Minute)), "one that is due after it")
+	require.True(t, b.add(due(1, 1, time.Minute)), "one that is due later")
+	require.True(t, b.add(due(1, 1, time.Second)), "one that is due earlier")
+	require.True(t, b.add(due(1, 0, time.Second)), "one of which the instant is known roughly")
+	require.False(t, b.add(due(1, 0, time.Minute)), "one after it")
+	require.True(t, b.add(due(1, 0, time.Millisecond)), "one before it")
 	require.True(t, b.add(due(2, watchMost, 0)), "more than one worker is to find")
 	require.False(t, b.add(due(2, watchMost, 0)), "still more of them")
 	passed := due(1, 1, 0)
 	passed.Draw = 7
 	require.True(t, b.add(passed), "one that is passed on")
 	all, overrun := b.take(nil)
-	require.Len(t, all, 4)
+	require.Len(t, all, 6)
 	require.False(t, overrun)
 	require.True(t, b.add(due(1, 1, 0)), "the first after the box was emptied")
 }

@@ -173,6 +173,98 @@ func TestFleet_JobsInTurnWakeFew(t *testing.T) {
 	require.LessOrEqual(t, after-claims, int64(4*runs), "claims of %d workers for %d runs", workers, runs)
 }
 
+// Runs that are due later start soon after they are, and few look for them; so do runs that
+// fail and are retried. Their own worker may stop meanwhile.
+func TestFleet_RunsDueLaterWakeFew(t *testing.T) {
+	place := openURL(t, pgtest.Database(t), "fleet")
+	const workers, runs = 8, 150
+	executed := make(chan time.Time, 2*runs)
+	fleet, stops := make([]*asking, workers), make([]func(), workers)
+	for i := range fleet {
+		fleet[i], stops[i] = retrying(t, place, executed)
+	}
+	listening(t, place, workers)
+	delayed, failing := durable.NewJob[instant]("delayed"), durable.NewJob[instant]("failing", durable.Retry(durable.Fixed(time.Second)))
+	for _, one := range []struct {
+		name string
+		job  durable.Job[instant]
+		with []durable.Option
+		late time.Duration // of the instant in args, when it is due
+		stop int           // workers that stop before the runs are due
+		most int64         // claims and readings
+	}{
+		{"delayed", delayed, []durable.Option{durable.After(time.Second)}, time.Second, 0, 5 * runs},
+		{"retried", failing, nil, time.Second, 0, 7 * runs},
+		{"left by workers that stop", failing, nil, time.Second, workers / 2, 20 * runs},
+	} {
+		var asked int64
+		for _, a := range fleet {
+			asked -= a.claims.Load() + a.heads.Load()
+		}
+		pace := time.NewTicker(5 * time.Millisecond)
+		for range runs {
+			_, err := place.Enqueue(t.Context(), one.job.New(instant{time.Now().Add(one.late)}, one.with...))
+			require.NoError(t, err)
+			<-pace.C
+		}
+		pace.Stop()
+		for i := range one.stop {
+			stops[i]()
+		}
+		late := make([]time.Duration, runs)
+		for i := range late {
+			select {
+			case due := <-executed:
+				late[i] = time.Since(due)
+			case <-time.After(30 * time.Second):
+				t.Fatal("a run was not found")
+			}
+		}
+		slices.Sort(late)
+		for _, a := range fleet {
+			asked += a.claims.Load() + a.heads.Load()
+		}
+		t.Logf("%s: %d claims and readings for %d runs, late by %v at the median, %v at most", one.name, asked, runs, late[runs/2], late[runs-1])
+		require.LessOrEqual(t, asked, one.most, one.name)
+	}
+}
+
+// instant is when a run is to start.
+type instant struct {
+	Due time.Time `json:"due"`
+}
+
+// retrying starts a worker that polls each hour, with one job whose runs fail once.
+func retrying(t *testing.T, place opened, executed chan<- time.Time) (a *asking, stop func()) {
+	t.Helper()
+	own, err := postgres.Open(t.Context(), place.url, postgres.Config{Schema: place.schema, MaxConns: 2})
+	require.NoError(t, err)
+	a = &asking{Store: own}
+	w := durable.NewWorker(a, durable.WorkerConfig{PollInterval: time.Hour, Process: new(durable.Process)})
+	durable.Register(w, durable.NewJob[instant]("delayed"), func(_ context.Context, run *durable.Run[instant]) error {
+		executed <- run.Args.Due
+		return nil
+	})
+	durable.Register(w, durable.NewJob[instant]("failing", durable.Retry(durable.Fixed(time.Second))), func(_ context.Context, run *durable.Run[instant]) error {
+		if run.Attempt == 1 {
+			return context.DeadlineExceeded
+		}
+		executed <- run.Args.Due
+		return nil
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := w.Run(ctx); err != nil {
+			t.Errorf("worker: %v", err)
+		}
+	})
+	var once sync.Once
+	stop = func() { once.Do(func() { cancel(); running.Wait(); own.Close() }) }
+	t.Cleanup(stop)
+	return a, stop
+}
+
 // A burst wakes all of them.
 func TestFleet_ABurstReachesAll(t *testing.T) {
 	place := openURL(t, pgtest.Database(t), "fleet")

@@ -55,6 +55,23 @@ func (s *Store) hintFreed(lines, blocked []store.LineID) {
 	}
 }
 
+// hintAgain wakes workers for runs that were put back. Those that are due later are for the
+// workers here, who take them when they are due or pass them on; where a process dies
+// before, others find them by their heads.
+func (s *Store) hintAgain(dues []store.Due) {
+	if len(dues) == 0 {
+		return
+	}
+	if !s.crews.any() || slices.ContainsFunc(dues, func(due store.Due) bool { return due.Lane <= 0 || due.In <= 0 }) {
+		s.hint()
+		return
+	}
+	for i := range dues {
+		dues[i].Names = s.lanes.name(dues[i].Lane)
+	}
+	s.giveDue(dues)
+}
+
 // duesOn are wake-ups for lines of turns.
 func duesOn(lines []store.LineID) []store.Due {
 	lines = slices.Compact(slices.Sorted(slices.Values(lines)))

@@ -35,8 +35,30 @@ func compareLanes(a, b lane) int {
 // every enqueue would tell. Both cost more than the row of a name that is not
 // used, so what is bounded is what a process keeps of them.
 type laneCache struct {
-	mu  sync.RWMutex
-	ids map[lane]store.LaneID
+	mu    sync.RWMutex
+	ids   map[lane]store.LaneID
+	names map[store.LaneID]uint64 // see namesOf; of lanes that workers of this process serve
+}
+
+// learn keeps what heads say of their lanes.
+func (c *laneCache) learn(heads []store.Head) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.names == nil || len(c.names) > laneCacheMost {
+		c.names = make(map[store.LaneID]uint64, len(heads))
+	}
+	for i := range heads {
+		if h := &heads[i]; h.Lane > 0 && c.names[h.Lane] == 0 {
+			c.names[h.Lane] = namesOf(h.Queue, h.Job)
+		}
+	}
+}
+
+// name returns the names of a lane; zero: they are not known.
+func (c *laneCache) name(id store.LaneID) uint64 {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.names[id]
 }
 
 // laneCacheMost is far above what a program uses that does not invent queues.
@@ -199,6 +221,7 @@ func (s *Store) forgetLanes() {
 	s.lanes.mu.Lock()
 	defer s.lanes.mu.Unlock()
 	clear(s.lanes.ids)
+	clear(s.lanes.names)
 	s.limits.forget()
 }
 
@@ -240,6 +263,8 @@ func (s *Store) Heads(ctx context.Context, serves store.Serves) ([]store.Head, e
 	if err := s.send(ctx, s.engine, b); err != nil {
 		return nil, s.fail("heads", err)
 	}
+	s.lanes.learn(heads)
+	s.leave(serves, heads)
 	s.capped.Learn(heads, capped)
 	if limited {
 		heads = append(heads, s.turnHeads(ctx, &serves)...)

@@ -50,6 +50,10 @@ func (s *Store) listen(ctx context.Context, crew *crew, hear func(store.Signal))
 			}
 		}
 	})
+	if crew != nil {
+		s.crews.join(crew)
+		defer s.crews.part(crew)
+	}
 	l := &listener{Store: s, crew: crew, channel: s.names.channel(),
 		begun: func() { // what came before we listened
 			here.Put(store.Signal{Kind: store.RunsDue}, store.Signal{Kind: store.CancelsRequested}, store.Signal{Kind: store.RunEnded})

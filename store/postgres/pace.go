@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -15,13 +14,14 @@ import (
 // and says nothing more of the same lanes until that is over. Of a lane that comes meanwhile
 // it notifies the same worker, which then looks in both: one looks, however many lanes
 // there are. After the watch it notifies of what came during it, and another worker has
-// its turn: whatever happens to the first one, a run is notified of within watchFor. It
-// is pure but for its mutex and its draws.
+// its turn: whatever happens to the first one, a run is notified of within watchFor. Of
+// runs that are due later it notifies together. It is pure but for its mutex and its draws.
 type pace struct {
 	mu    sync.Mutex
 	last  time.Duration // monotonic clock of the last enqueue
 	gap   time.Duration // between enqueues, lately
 	sent  time.Duration // monotonic clock of the last notification; zero: none
+	later time.Duration // monotonic clock of the last notification of runs that are due later; zero: none
 	watch watch
 	known map[store.LaneID]notified // lanes that runs came in lately
 }
@@ -56,6 +56,8 @@ const (
 	watchShare  = 14
 	watchOften  = 6 * time.Millisecond
 	watchSeldom = 9 * time.Millisecond
+	// laterFor is how far apart notifications are of runs that are due later.
+	laterFor = 100 * time.Millisecond
 	// watchLanes is in how many lanes it looks, from the beginning, in which runs came
 	// within knownFor.
 	watchLanes = 32
@@ -92,34 +94,57 @@ func (p *pace) left(now time.Duration, all []store.Due) time.Duration {
 	if p.sent == 0 {
 		return 0
 	}
-	if covers := p.watch.covers(now, all); len(all) > 0 && !slices.ContainsFunc(all, func(due store.Due) bool { return !covers(due) }) {
-		return p.watch.until - now
+	covers, rest := p.covers(now, all), time.Duration(0)
+	for i := range all {
+		may := covers(all[i])
+		if may <= 0 {
+			rest = 0
+			break
+		}
+		if rest == 0 || may < rest {
+			rest = may
+		}
+	}
+	if rest > 0 {
+		return rest
 	}
 	return p.sent + hintPause - now
 }
 
-// covered returns which of these the worker finds soon that looks by itself.
+// covered returns which of these need not be sent yet.
 func (p *pace) covered(now time.Duration, all []store.Due) func(store.Due) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	w := p.watch
-	w.lanes = maps.Clone(w.lanes)
-	return w.covers(now, all)
+	copied := &pace{later: p.later, watch: p.watch}
+	copied.watch.lanes = maps.Clone(p.watch.lanes)
+	covers := copied.covers(now, all)
+	return func(due store.Due) bool { return covers(due) > 0 }
 }
 
-// covers returns which of these the worker finds soon: none, when there is work for more
-// than one.
-func (w watch) covers(now time.Duration, all []store.Due) func(store.Due) bool {
-	runs := 0
+// covers returns how long each of these may stay: as long as the worker finds it that looks
+// by itself, unless there is work for more than one, and where runs are due later than in
+// laterFor, so long after the last notification of such. p.mu is held.
+func (p *pace) covers(now time.Duration, all []store.Due) func(store.Due) time.Duration {
+	runs, w := 0, p.watch
 	for i := range all {
-		runs += all[i].Runs
+		if all[i].In == 0 {
+			runs += all[i].Runs
+		}
 	}
-	if now >= w.until || runs > watchMost {
+	if !w.lasts(now) || runs > watchMost {
 		w.lanes = nil
 	}
-	return func(due store.Due) bool {
+	return func(due store.Due) time.Duration {
 		watched, is := w.lanes[due.Lane]
-		return is && watched.Covers(due) && due.Runs > 0 && due.In == 0 && due.Draw == 0
+		switch {
+		case due.Draw != 0:
+			return 0
+		case due.In > 2*laterFor && p.later != 0:
+			return p.later + laterFor - now
+		case due.In == 0 && is && watched.Covers(due) && due.Runs > 0:
+			return w.until - now
+		}
+		return 0
 	}
 }
 
@@ -150,10 +175,15 @@ func (p *pace) notified(now time.Duration, all []store.Due) []store.Due {
 	runs, fresh := 0, false
 	for i := range all { // most of those that came under a watch, which may just be over, have been found
 		due := &all[i]
-		if watched, is := p.watch.lanes[due.Lane]; is && now < p.watch.until+hintPause && watched.Covers(*due) && due.Passed == 0 && due.Runs <= watchMost {
+		if watched, is := p.watch.lanes[due.Lane]; is && now < p.watch.until+hintPause && watched.Covers(*due) && opens(due) && due.Runs <= watchMost {
 			due.Runs = 1
 		}
-		runs, fresh = runs+due.Runs, fresh || opens(due)
+		if due.In > 0 {
+			p.later = now
+		} else {
+			runs += due.Runs
+		}
+		fresh = fresh || opens(due)
 	}
 	draw := newDraw()
 	switch often := p.gap != 0 && p.gap <= watchGap; {

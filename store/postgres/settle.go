@@ -39,15 +39,13 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) ([]s
 		return nil, s.fail("settle runs", err)
 	}
 	verdicts := make([]store.Verdict, 0, total)
-	waiting := false
+	var again []store.Due
 	var freed, blocked []store.LineID
 	for i := range work {
 		verdicts = append(verdicts, work[i].verdicts...)
-		waiting, freed, blocked = waiting || work[i].putBack(), append(freed, work[i].wanted...), append(blocked, work[i].blocked...)
+		again, freed, blocked = work[i].putBack(again), append(freed, work[i].wanted...), append(blocked, work[i].blocked...)
 	}
-	if waiting {
-		s.hint()
-	}
+	s.hintAgain(again)
 	s.hintFreed(freed, blocked)
 	return verdicts, nil
 }
@@ -155,15 +153,22 @@ func (w *settling) mark(ids []uuid.UUID, verdict store.Verdict) {
 	}
 }
 
-// putBack reports whether a run was put back that is due before workers look by
+// putBack adds the wake-ups for runs that were put back and are due before workers look by
 // themselves.
-func (w *settling) putBack() bool {
-	for i, run := range w.Runs {
-		if w.verdicts[i] == store.Applied && run.Outcome.Kind.State() == store.Pending && run.Outcome.After <= store.WakeAhead {
-			return true
+func (w *settling) putBack(all []store.Due) []store.Due {
+	for i := range w.Runs {
+		run := &w.Runs[i]
+		if w.verdicts[i] != store.Applied || run.Outcome.Kind.State() != store.Pending || run.Outcome.After > store.WakeAhead {
+			continue
+		}
+		due := store.Due{Lane: run.Lane, Runs: 1, In: run.Outcome.After, Limited: w.Limited}
+		if last := len(all) - 1; last >= 0 && all[last].Lane == due.Lane && all[last].In == due.In && all[last].Limited == due.Limited {
+			all[last].Runs++
+		} else {
+			all = append(all, due)
 		}
 	}
-	return false
+	return all
 }
 
 // judge examines the runs that the writes did not touch: the claim's own

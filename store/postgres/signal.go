@@ -3,7 +3,6 @@ package postgres
 import (
 	"cmp"
 	"encoding/hex"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -11,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -75,18 +75,51 @@ func signals(self, payload string) []store.Signal {
 	return read
 }
 
-// dueBox gathers wake-ups that name their lanes until they are sent, of each lane
-// one for what is due and one for what is to be.
+// dueBox gathers wake-ups that name their lanes until they are sent, of each lane one for
+// what is due, and one for each instant at which more is to be.
 type dueBox struct {
 	mu      sync.Mutex
-	lanes   map[dueKey]store.Due
-	passed  []store.Due // of other processes, passed on
-	overrun bool        // there are too many
+	lanes   map[dueKey]boxed
+	passed  []boxed // of other processes, passed on
+	overrun bool    // there are too many
 }
 
 type dueKey struct {
-	lane  store.LaneID
-	later bool
+	lane store.LaneID
+	slot time.Duration // in which they become due, counted in laterSlot; zero: they are due
+}
+
+// boxed is a wake-up in a box.
+type boxed struct {
+	store.Due
+
+	at time.Duration // monotonic clock when its runs are due; zero: they are
+}
+
+// laterSlot is how far apart runs become due that one wake-up is for: it is for the last.
+const laterSlot = 10 * time.Millisecond
+
+// roughly is the slot of wake-ups that say an instant too early, of which the earliest counts.
+const roughly = -1
+
+func box(due store.Due, now time.Duration) (b boxed, key dueKey) {
+	b, key = boxed{Due: due}, dueKey{lane: due.Lane}
+	if due.In > 0 {
+		b.at = now + due.In
+		if key.slot = b.at/laterSlot + 1; due.Runs == 0 {
+			key.slot = roughly
+		}
+	}
+	return b, key
+}
+
+// unboxed is the wake-up as it is now.
+func (b *boxed) unboxed(now time.Duration) store.Due {
+	due := b.Due
+	if due.In > 0 {
+		due.In = max(b.at-now, time.Millisecond)
+	}
+	return due
 }
 
 // mostDue bounds what a dueBox holds; beyond it one wake-up names no lane.
@@ -95,13 +128,14 @@ const mostDue = 2000
 // add puts wake-ups into the box, and reports whether they may have to be sent before
 // what it held: most only add to a number of runs, for which the sender need not wake.
 func (b *dueBox) add(all ...store.Due) (sooner bool) {
+	now := lease.Running()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.lanes == nil {
-		b.lanes = map[dueKey]store.Due{}
+		b.lanes = map[dueKey]boxed{}
 	}
-	for _, due := range all {
-		key := dueKey{due.Lane, due.In > 0}
+	for i := range all {
+		due, key := box(all[i], now)
 		before, there := b.lanes[key]
 		switch {
 		case len(b.lanes)+len(b.passed) >= mostDue:
@@ -109,9 +143,14 @@ func (b *dueBox) add(all ...store.Due) (sooner bool) {
 		case due.Draw != 0:
 			sooner, b.passed = true, append(b.passed, due)
 		case there:
-			due = due.And(before)
-			due.Runs, due.In = due.Runs+before.Runs, min(due.In, before.In)
-			sooner = sooner || due.In < before.In || before.Runs <= watchMost && due.Runs > watchMost || !before.Covers(due)
+			due.Due = due.And(before.Due)
+			due.Runs += before.Runs
+			if key.slot == roughly {
+				sooner, due.at = sooner || due.at < before.at, min(due.at, before.at)
+			} else {
+				due.at = max(due.at, before.at)
+			}
+			sooner = sooner || before.Runs <= watchMost && due.Runs > watchMost || !before.Covers(due.Due)
 			b.lanes[key] = due
 		default:
 			sooner, b.lanes[key] = true, due
@@ -122,15 +161,19 @@ func (b *dueBox) add(all ...store.Due) (sooner bool) {
 
 // take empties the box, except of wake-ups that stay; nil: none does.
 func (b *dueBox) take(stays func(store.Due) bool) (all []store.Due, overrun bool) {
+	now := lease.Running()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for key, due := range b.lanes {
-		if stays == nil || !stays(due) {
+	for key, one := range b.lanes {
+		if due := one.unboxed(now); stays == nil || !stays(due) {
 			all = append(all, due)
 			delete(b.lanes, key)
 		}
 	}
-	all, overrun = append(all, b.passed...), b.overrun
+	for i := range b.passed {
+		all = append(all, b.passed[i].unboxed(now))
+	}
+	overrun = b.overrun
 	b.passed, b.overrun = nil, false
 	return all, overrun
 }
@@ -144,9 +187,16 @@ func (b *dueBox) any() bool {
 
 // all is what the box holds, which stays in it.
 func (b *dueBox) all() (all []store.Due, overrun bool) {
+	now := lease.Running()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return append(slices.Collect(maps.Values(b.lanes)), b.passed...), b.overrun
+	for _, one := range b.lanes {
+		all = append(all, one.unboxed(now))
+	}
+	for i := range b.passed {
+		all = append(all, b.passed[i].unboxed(now))
+	}
+	return all, b.overrun
 }
 
 func newDraw() uint32 { return max(rand.Uint32(), 1) }
@@ -154,13 +204,13 @@ func newDraw() uint32 { return max(rand.Uint32(), 1) }
 // duesOf are the wake-ups for runs that may be due before workers look by
 // themselves. Only hints hang on it, so this machine's clock is good enough, with a
 // wide margin.
-func duesOf(runs []store.NewRun, set laneSet) []store.Due {
+func duesOf(list []store.NewRun, set laneSet) []store.Due {
 	var all []store.Due
-	last := &store.NewRun{}
-	for i := range runs {
-		run := &runs[i]
+	last, runs := &store.NewRun{}, 1
+	for i := range list {
+		run := &list[i]
 		if len(all) > 0 && sameLane(last, run) && run.At.Equal(last.At) && run.Delay() == last.Delay() {
-			all[len(all)-1].Runs++
+			all[len(all)-1].Runs += runs
 			all[len(all)-1] = all[len(all)-1].And(store.Due{Limited: len(run.Limits) > 0})
 			continue
 		}
@@ -172,11 +222,14 @@ func duesOf(runs []store.NewRun, set laneSet) []store.Due {
 			}
 			in = max(until-time.Second, 0)
 		}
+		if runs = 1; in > 0 && !run.At.IsZero() {
+			runs = 0 // roughly: by this machine's clock
+		}
 		if in > store.WakeAhead && run.At.IsZero() {
 			continue
 		}
 		last = run
-		if all = append(all, store.Due{Lane: set[laneOf(run)], Names: namesOf(run.Queue, run.Job), Runs: 1,
+		if all = append(all, store.Due{Lane: set[laneOf(run)], Names: namesOf(run.Queue, run.Job), Runs: runs,
 			Limited: len(run.Limits) > 0, In: max(in, 0)}); len(all) == mostDue {
 			return append(all, store.Due{Lane: all[0].Lane}) // the box overruns
 		}

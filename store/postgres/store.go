@@ -97,6 +97,7 @@ type Store struct {
 	together beatCache
 	specs    specs
 	hints    hints
+	crews    crews
 	txHints  txHints
 	closing  context.CancelFunc
 	running  sync.WaitGroup
