@@ -88,7 +88,7 @@ type WorkerConfig struct {
 	Retention time.Duration
 	// RetentionDead is the same for dead runs. Default 168 h.
 	RetentionDead time.Duration
-	// RetentionAudit is how long the changes of operators stay in the audit.
+	// RetentionAudit is how long the changes of operators stay in the audit log.
 	// Default 2160 h, 90 days.
 	RetentionAudit time.Duration
 	// SweepInterval is how often the worker deletes what is old enough, spread

@@ -10,7 +10,7 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// helpVerb is the verb help; parse replaces it by --help.
+// helpVerb is the command help; parse replaces it by --help.
 type helpVerb struct {
 	Command []string `arg:"" optional:"" help:"Command to explain."`
 }

@@ -52,7 +52,7 @@ type Config struct {
 	LogFormat         string        `env:"DURABLE_LOG_FORMAT"`
 	TraceDetail       string        `env:"DURABLE_TRACE_DETAIL"` // empty: neither calls nor errors
 
-	DashboardAddr          string `env:"DURABLE_DASHBOARD_ADDR"` // empty: none, and the verb dashboard's default
+	DashboardAddr          string `env:"DURABLE_DASHBOARD_ADDR"` // empty: none, and the command dashboard's default
 	DashboardToken         string `env:"DURABLE_DASHBOARD_TOKEN"`
 	DashboardTokenFile     string `env:"DURABLE_DASHBOARD_TOKEN_FILE"`
 	DashboardViewer        string `env:"DURABLE_DASHBOARD_VIEWER_TOKEN"`

@@ -24,14 +24,14 @@ type ConnectHook = backend.ConnectHook
 // connectTimeout bounds one try to reach the database.
 const connectTimeout = 10 * time.Second
 
-// schemaUse is what a verb needs of the database's schema.
+// schemaUse is what a command needs of the database's schema.
 type schemaUse int
 
 const (
 	asItIs   schemaUse = iota // look at whatever is there
 	served                    // it must serve this program
 	migrated                  // likewise; it is brought up to date if DURABLE_MIGRATE says so: a worker's
-	created                   // the verb, migrate up, brings it up to date itself
+	created                   // the command, migrate up, brings it up to date itself
 )
 
 // connector reaches the database of a configuration.
@@ -130,7 +130,7 @@ func unlessNotified(logged *string, err error) string {
 	return text
 }
 
-// withStore does a verb's work with the store of the configuration. Only what a
+// withStore does a command's work with the store of the configuration. Only what a
 // person should act on is logged, unless the environment asks for more.
 func (p *program) withStore(ctx context.Context, use schemaUse, work func(context.Context, backend.Store, Config) error) error {
 	config, logger, err := p.config("warn")
@@ -158,7 +158,7 @@ func (p *program) withStore(ctx context.Context, use schemaUse, work func(contex
 	return err
 }
 
-// operator returns what a verb works with: the store, and locks, which may be
+// operator returns what a command works with: the store, and locks, which may be
 // nil.
 func (p *program) operator(db backend.Store, locks lock.Locks) *operate.Operator {
 	return operate.New(db, operate.Config{Locks: locks, Jobs: p.jobs, Examine: db.Examine, Disconnected: backend.Disconnected,
@@ -170,14 +170,14 @@ func (p *program) repeating(err error, pause time.Duration) {
 	fmt.Fprintf(p.stderr, "%s: the connection to the database was lost, trying again in %v: %s\n", p.name, pause, printable(err.Error()))
 }
 
-// asOperator does a verb's work on behalf of the user who runs the program.
+// asOperator does a command's work on behalf of the user who runs the program.
 func (p *program) asOperator(ctx context.Context, work func(context.Context, *operate.Actor) error) error {
 	return p.withStore(ctx, served, func(ctx context.Context, db backend.Store, _ Config) error {
 		return work(ctx, p.operator(db, nil).As(actor()))
 	})
 }
 
-// withLocks does a verb's work with the locks of the configuration.
+// withLocks does a command's work with the locks of the configuration.
 func (p *program) withLocks(ctx context.Context, work func(context.Context, *operate.Operator) error) error {
 	return p.withStore(ctx, served, func(ctx context.Context, db backend.Store, config Config) error {
 		locks, closeLocks, err := openLocks(ctx, db, config)

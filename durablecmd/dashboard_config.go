@@ -22,7 +22,7 @@ const (
 	varTLSCert       = "DURABLE_DASHBOARD_TLS_CERT"                                    //
 	varTLSKey        = "DURABLE_DASHBOARD_TLS_KEY"                                     //
 	proxyHeader      = "X-Durable-Proxy"                                               // with the proxy's secret
-	dashboardAlone   = "127.0.0.1:8081"                                                // of the verb, unless it is said
+	dashboardAlone   = "127.0.0.1:8081"                                                // of the command, unless it is said
 	inFile           = "_FILE"                                                         // a variable that names a file with the value
 	leastSecret      = 16                                                              // bytes
 	secretConstraint = "at least 16 characters, such as `openssl rand -hex 16` writes" //nolint:gosec // a sentence

@@ -11,14 +11,14 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// demoArgs are the arguments of every job of the demo.
+// demoArgs are the args of every job of the demo.
 type demoArgs struct {
 	Number int            `json:"number"`
 	Tenant string         `json:"tenant"`
 	Takes  store.Duration `json:"takes"`
 }
 
-// newDemoArgs are the arguments of one run.
+// newDemoArgs are the args of one run.
 func newDemoArgs(number int, takes time.Duration) demoArgs {
 	return demoArgs{Number: number, Tenant: []string{"acme", "globex", "initech"}[number%3], Takes: store.Duration(takes)}
 }

@@ -1,5 +1,5 @@
 // Package durablecmd is a whole worker program in one call: configuration from
-// the environment, command-line verbs, migrations, signals, logs and health.
+// the environment, commands, migrations, signals, logs and health.
 //
 //	func main() {
 //		durablecmd.Main(func(ctx context.Context, app *durablecmd.App) error {
@@ -23,7 +23,7 @@
 // The first SIGTERM or SIGINT drains: nothing more is claimed, handlers may finish for
 // DURABLE_DRAIN_TIMEOUT, then their contexts are cancelled and their runs handed back. The
 // second one ends that time immediately. The third one ends the process immediately; another
-// worker takes over the runs that were executing when their leases have expired.
+// worker reclaims the runs that were executing when their leases have expired.
 //
 // A handler that ignores its context cannot be stopped: the program then exits with 1 and
 // names the run, which is executed again when its lease has expired.

@@ -16,7 +16,7 @@ import (
 // enqueueVerb enqueues one run.
 type enqueueVerb struct {
 	Job         string         `arg:"" help:"Name of the job, as a worker has declared it."`
-	Args        string         `default:"{}" help:"Arguments as JSON; - reads standard input."`
+	Args        string         `default:"{}" help:"Args as JSON; - reads standard input."`
 	In          *time.Duration `xor:"due" help:"Delay before the run is due, such as 5m."`
 	At          *time.Time     `xor:"due" help:"Time at which the run is due, such as 2030-01-31T08:00:00Z."`
 	Queue       *string        `help:"Queue. Default: the job's."`
@@ -30,7 +30,7 @@ type enqueueVerb struct {
 	Keys        keyFlags       `embed:""`
 	ID          word           `name:"id" placeholder:"UUID" help:"Id of the run, a UUID of version 7. Enqueueing the same id again is a no-op."`
 	Wait        bool           `help:"Wait until the run has ended. Exits 0 if it succeeded, 3 if it is dead or cancelled."`
-	Force       bool           `help:"Enqueue even if no worker has declared the job, or the arguments do not fit its type."`
+	Force       bool           `help:"Enqueue even if no worker has declared the job, or the args do not fit its type."`
 	JSON        bool           `name:"json" help:"Print JSON."`
 }
 
@@ -142,7 +142,7 @@ func given[T any](options []durable.Option, value *T, option func(T) durable.Opt
 }
 
 // checkArgs reports why args do not fit the type of a job that the program registers.
-// It calls Setup as the verb config does. Args of other jobs, of jobs with a codec,
+// It calls Setup as the command config does. Args of other jobs, of jobs with a codec,
 // and of a program whose Setup fails here are not checked: their workers decide.
 func (p *program) checkArgs(ctx context.Context, job string, args []byte) error {
 	config, logger, err := p.config("error")

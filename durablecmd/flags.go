@@ -16,7 +16,7 @@ import (
 )
 
 // errEmptyFlag refuses a flag that was given an empty value. Left to mean "any",
-// a variable that a shell script forgot to set would make a bulk verb change
+// a variable that a shell script forgot to set would make a bulk command change
 // everything there is.
 var errEmptyFlag = errors.New("must not be empty: omit the flag, or give it a value")
 
@@ -96,7 +96,7 @@ func (m *metaEdit) Decode(ctx *kong.DecodeContext) error {
 	return nil
 }
 
-// watchFlag is for verbs that print a state.
+// watchFlag is for commands that print a state.
 type watchFlag struct {
 	Watch time.Duration `placeholder:"DURATION" help:"Repeat the output at this interval, such as 2s, until you press Ctrl-C."`
 }
@@ -110,7 +110,7 @@ func (f watchFlag) watched(ctx context.Context, p *program, work func(context.Co
 	return watch(ctx, f, p, p.asOperator, work)
 }
 
-// watchedLocks is watched for verbs that print the locks of the configuration.
+// watchedLocks is watched for commands that print the locks of the configuration.
 func (f watchFlag) watchedLocks(ctx context.Context, p *program, work func(context.Context, *operate.Operator) error) error {
 	return watch(ctx, f, p, p.withLocks, work)
 }

@@ -41,7 +41,7 @@ type grammar struct {
 	Build       versionVerb     `cmd:"" name:"version" help:"Print the version, and how the program was built."`
 }
 
-// newGrammar is the command line before it is read. Verbs that differ in what they do with
+// newGrammar is the command line before it is read. Commands that differ in what they do with
 // runs, and in nothing else, are one type.
 func newGrammar() *grammar {
 	g := &grammar{}
@@ -52,7 +52,7 @@ func newGrammar() *grammar {
 	return g
 }
 
-// parse reads the arguments. Without an error and without a verb nothing is
+// parse reads the arguments. Without an error and without a command nothing is
 // left to do: help or the version was printed.
 func (p *program) parse() (verb func(ctx context.Context) error, err error) {
 	g := newGrammar()

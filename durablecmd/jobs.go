@@ -10,7 +10,7 @@ import (
 	"github.com/durable-worker/durable-worker/durablecmd/builtin"
 )
 
-// RegisterJobs gives the program's worker the jobs of the stock program: http
+// RegisterJobs gives the program's worker the jobs of the bundled program: http
 // and exec, as far as DURABLE_HTTP_JOB_ALLOW and DURABLE_EXEC_ALLOW allow, log
 // and sleep, or those of them that DURABLE_BUILTIN_JOBS names. A program of your own has them when its setup calls this, and not
 // otherwise. They are closed when the worker has stopped.

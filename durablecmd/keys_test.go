@@ -26,7 +26,7 @@ func TestEnqueueWithKeys(t *testing.T) {
 	require.Equal(t, first.stdout, again.stdout)
 	require.Contains(t, again.stderr, "run "+id+" already exists, nothing was stored")
 	require.JSONEq(t, `{"id":"`+id+`","existing":true}`, enqueue("--unique a --json").stdout)
-	require.Contains(t, execute(t, env, "runs", "show", id).stdout, "key       a")
+	require.Contains(t, execute(t, env, "runs", "show", id).stdout, "unique key  a")
 	key := "a"
 	require.Equal(t, &key, decode[durable.Record](t, execute(t, env, "runs", "show", id, "--json").stdout).Key)
 

@@ -15,12 +15,12 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// limitsVerb is the verb limits.
+// limitsVerb is the command limits.
 type limitsVerb struct {
 	List    limitsListVerb    `cmd:"" help:"List limits by name, with what is in use and how many runs wait."`
 	Show    limitsShowVerb    `cmd:"" help:"Show one key of a limit: who holds its places, and who waits in which order."`
 	Set     limitsSetVerb     `cmd:"" help:"Create a limit, or change its values. Runs that are executing continue."`
-	Drain   limitsDrainVerb   `cmd:"" help:"Admit no more runs under a limit. Runs that are executing continue."`
+	Drain   limitsDrainVerb   `cmd:"" help:"Drain a limit: admit no more runs. Runs that are executing continue."`
 	Resume  limitsResumeVerb  `cmd:"" help:"Enforce a limit again after drain or off."`
 	Off     limitsOffVerb     `cmd:"" help:"Stop enforcing a limit: all of its runs may start."`
 	Delete  limitsDeleteVerb  `cmd:"" help:"Delete a limit that is not in use and that no run waits for."`
@@ -51,7 +51,7 @@ type (
 		Buckets    *int           `help:"Number of parts into which a window is divided."`
 		Least      *int           `help:"Smallest share of a key of a dynamic window."`
 		Most       *int           `help:"Largest share of a key of a dynamic window."`
-		WhenFull   *word          `help:"What happens to a due run when there is no room: wait, retry, drop, fail or cancel-oldest."`
+		WhenFull   *word          `help:"What happens to a due run when there is no room: wait (in line), retry (due again later), drop (it is cancelled), fail (it ends dead) or cancel-oldest (it waits, and the oldest that executes is cancelled)."`
 		RetryAfter *time.Duration `help:"With --when-full retry: time after which the run is due again."`
 		JSON       bool           `name:"json" help:"Print JSON."`
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/durable-worker/durable-worker/operate"
 )
 
-// locksVerb is the verb locks.
+// locksVerb is the command locks.
 type locksVerb struct {
 	List    locksListVerb    `cmd:"" help:"List the locks that are held, by name and slot, and the processes that wait."`
 	Release locksReleaseVerb `cmd:"" help:"Release a lock by force. The holder loses it at its next heartbeat; its fence is stale from now on."`

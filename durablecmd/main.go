@@ -30,7 +30,7 @@ type App struct {
 	Worker *durable.Worker // takes handlers and schedules
 	Client *durable.Client // for handlers that enqueue
 	Store  durable.Store
-	Locks  lock.Locks     // named locks: of DURABLE_REDIS_URL, or of the store; nil for the verb config
+	Locks  lock.Locks     // named locks: of DURABLE_REDIS_URL, or of the store; nil for the command config
 	Tally  *observe.Tally // what /metrics shows; give Tally.Hooks().Lock to your lockers
 	Logger *slog.Logger   // also slog.Default()
 
@@ -49,7 +49,7 @@ func (a *App) OnStop(stop func(ctx context.Context) error) { a.onStop = append(a
 
 // Main runs the program and exits. The function registers handlers and
 // schedules; its error ends the program. See the package for when it is called.
-// The jobs are those that the verb enqueue is to know before a worker has
+// The jobs are those that the command enqueue is to know before a worker has
 // declared them; what a worker declares counts for more.
 func Main(setup func(ctx context.Context, app *App) error, jobs ...durable.JobInfo) {
 	start(Program{Setup: setup, Jobs: jobs})
@@ -85,7 +85,7 @@ type program struct {
 	exit           func(code int)
 	terminal       func(w io.Writer) (size screen, ok bool)
 	jobs           []durable.JobInfo
-	path           string // of the verb, once the arguments are read
+	path           string // of the command, once the arguments are read
 	setDefault     func(*slog.Logger)
 	setTracing     func(trace.TracerProvider)
 	redact         *operate.Redaction // nil: nothing is hidden
@@ -131,11 +131,11 @@ func exitCode(err error) int {
 	}
 }
 
-// leaveWithin is how long a verb has to end after a signal.
+// leaveWithin is how long a command has to end after a signal.
 const leaveWithin = 5 * time.Second
 
-// untilSignal is the context of a verb that any signal ends. The program exits
-// when the verb then continues all the same: after a while, or a second signal.
+// untilSignal is the context of a command that any signal ends. The program exits
+// when the command then continues all the same: after a while, or a second signal.
 func (p *program) untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	ended, stopped := make(chan struct{}), make(chan struct{})
@@ -151,7 +151,7 @@ func (p *program) untilSignal(ctx context.Context) (context.Context, context.Can
 	return ctx, func() { close(ended); cancel(nil); <-stopped }
 }
 
-// leave exits unless the verb has ended in time.
+// leave exits unless the command has ended in time.
 func (p *program) leave(ended <-chan struct{}) {
 	late := time.NewTimer(leaveWithin)
 	defer late.Stop()

@@ -7,7 +7,7 @@ import (
 	"github.com/durable-worker/durable-worker/store/backend"
 )
 
-// migrateVerb is the verb migrate.
+// migrateVerb is the command migrate.
 type migrateVerb struct {
 	Up     migrateUpVerb     `cmd:"" help:"Apply the missing migrations. Exits 1 if the schema is too new for this program."`
 	Status migrateStatusVerb `cmd:"" help:"Show the schema's version."`

@@ -67,7 +67,7 @@ func (p *program) printRun(r durable.Record, now time.Time, texts texts) error {
 	table.row("due", instant(&r.DueAt))
 	table.row("created", instant(&r.CreatedAt))
 	table.row("started", instant(r.StartedAt))
-	table.row("finished", instant(r.FinishedAt))
+	table.row("ended", instant(r.FinishedAt))
 	if r.ExpiresAt != nil {
 		table.row("expires", instant(r.ExpiresAt))
 	}
@@ -80,7 +80,7 @@ func (p *program) printRun(r durable.Record, now time.Time, texts texts) error {
 		table.row("schedule", *r.Schedule)
 	}
 	if r.Key != nil {
-		table.row("key", *r.Key)
+		table.row("unique key", *r.Key)
 	}
 	if len(r.Limits) > 0 {
 		table.row("limits", strings.Join(r.Limits, ", "))

@@ -12,9 +12,9 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// problemsVerb is the verb problems.
+// problemsVerb is the command problems.
 type problemsVerb struct {
-	List        problemsListVerb   `cmd:"" help:"List dead runs, grouped by job and by what their errors have in common; those acknowledged are left out."`
+	List        problemsListVerb   `cmd:"" help:"List dead runs, grouped by job and by what their errors have in common; acknowledged ones are left out."`
 	Retry       problemsChangeVerb `cmd:"" help:"Make the runs of a group pending again, with a full set of attempts."`
 	Acknowledge problemsChangeVerb `cmd:"" help:"Take the runs of a group off the list. They stay dead."`
 	Delete      problemsChangeVerb `cmd:"" help:"Delete the runs of a group."`

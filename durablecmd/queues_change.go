@@ -14,7 +14,7 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// queuesVerb is the verb queues.
+// queuesVerb is the command queues.
 type queuesVerb struct {
 	List   queuesListVerb   `cmd:"" help:"List queues by name, with their runs and who serves them."`
 	Pause  queuesPauseVerb  `cmd:"" help:"Pause a queue: workers claim no more of its runs. Runs that are executing continue."`
@@ -40,7 +40,7 @@ type (
 	queuesSetVerb struct {
 		Name string `arg:"" help:"Name of the queue."`
 
-		MaxConcurrent   *int `placeholder:"N" xor:"max" required:"" help:"Maximum number of runs of the queue that execute concurrently, over all workers, including runs that are already pending. 0: unlimited."`
+		MaxConcurrent   *int `placeholder:"N" xor:"max" required:"" help:"Maximum number of runs of the queue that execute concurrently, across all workers, including runs that are already pending. 0: no cap."`
 		NoMaxConcurrent bool `name:"no-max-concurrent" xor:"max" required:"" help:"Remove the cap, like --max-concurrent 0."`
 
 		Force bool `help:"Set it even if no run was ever enqueued on the queue and no declared job has it."`

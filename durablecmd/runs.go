@@ -11,7 +11,7 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// runsVerb is the verb runs.
+// runsVerb is the command runs.
 type runsVerb struct {
 	List        runsListVerb    `cmd:"" help:"List runs, newest first."`
 	Show        runsShowVerb    `cmd:"" help:"Show a run with its attempts."`
@@ -147,7 +147,7 @@ type loggedLines struct {
 	Lines []string      `json:"lines"`
 }
 
-// filterFlags narrow what a verb is about to the runs that match all of them.
+// filterFlags narrow what a command is about to the runs that match all of them.
 type filterFlags struct {
 	State      words    `placeholder:"STATE,…" help:"Only runs in these states: pending, running, succeeded, dead or cancelled. Repeatable."`
 	Job        words    `placeholder:"JOB,…" help:"Only runs of these jobs. Repeatable."`

@@ -13,13 +13,13 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// changeFlags are the runs that a verb changes: those named, or all that match.
+// changeFlags are the runs that a command changes: those named, or all that match.
 type changeFlags struct {
 	ID []string `arg:"" optional:"" help:"Ids of runs, or their first 8 or more characters."`
 	filterFlags
 
 	Cursor word   `placeholder:"CURSOR" help:"With --all: continue a bulk change that stopped (its \"next\")."`
-	All    bool   `help:"Apply to all runs that match the filters, instead of to ids. Without --state: cancel applies to pending and running runs, retry to dead and cancelled ones, acknowledge to dead ones, and delete to finished ones; to delete pending runs, add --state pending."`
+	All    bool   `help:"Apply to all runs that match the filters, instead of to ids. Without --state: cancel applies to pending and running runs, retry to dead and cancelled ones, acknowledge to dead ones, and delete to those that have ended; to delete pending runs, add --state pending."`
 	Yes    bool   `help:"Confirm a bulk change (required with --all)."`
 	DryRun bool   `help:"With --all: print what would be changed, and change nothing."`
 	Reason string `help:"Reason, recorded in the audit log and with cancelled runs."`
@@ -34,7 +34,7 @@ type (
 	}
 	runsRerunVerb struct {
 		ID   string         `arg:"" help:"Id of the run, or its first 8 or more characters."`
-		Args *string        `help:"Arguments of the new run as JSON. Default: those of the earlier run."`
+		Args *string        `help:"Args of the new run as JSON. Default: those of the earlier run."`
 		In   *time.Duration `help:"Delay before the run is due."`
 		JSON bool           `name:"json" help:"Print JSON."`
 	}
@@ -123,7 +123,7 @@ func findIDs(ctx context.Context, o *operate.Actor, texts []string) ([]durable.R
 	return ids, nil
 }
 
-// withRun does a verb's work with the run that an id, or the beginning of one, names.
+// withRun does a command's work with the run that an id, or the beginning of one, names.
 func (p *program) withRun(ctx context.Context, id string, do func(ctx context.Context, o *operate.Actor, id durable.RunID) error) error {
 	if err := checkIDs(id); err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 	"github.com/durable-worker/durable-worker/operate"
 )
 
-// schedulesVerb is the verb schedules.
+// schedulesVerb is the command schedules.
 type schedulesVerb struct {
 	List    schedulesListVerb    `cmd:"" help:"List schedules by name, including paused ones."`
 	Show    schedulesShowVerb    `cmd:"" help:"Show a schedule."`

@@ -20,11 +20,11 @@ type scheduleFlags struct {
 	Every         *time.Duration `xor:"rule" help:"Interval, at least 1s."`
 	Once          *time.Time     `xor:"rule" help:"A single time, such as 2030-01-31T08:00:00Z."`
 	Zone          *string        `help:"IANA time zone, such as Europe/Berlin. Default UTC."`
-	Args          *string        `help:"Arguments of each run as JSON."`
+	Args          *string        `help:"Args of each run as JSON."`
 	CatchUp       *string        `help:"What to do with missed occurrences: skip (default), latest or all."`
 	CatchUpWithin *time.Duration `help:"Skip missed occurrences older than this; 0: no bound."`
 	CatchUpMost   *int           `help:"Maximum number of missed occurrences that become runs, the latest ones; 0: 1000."`
-	MaxUnfinished *int           `help:"Maximum number of unfinished runs before --overlap applies, on all hosts together (1 to 1000). Default 1."`
+	MaxUnfinished *int           `help:"Maximum number of unfinished runs before --overlap applies, across all workers (1 to 1000). Default 1."`
 	Overlap       *string        `help:"What to do with an occurrence while an earlier run has not ended: skip (default), wait or allow."`
 	Start         *time.Time     `help:"No occurrences before this time; 0001-01-01T00:00:00Z removes the bound."`
 	End           *time.Time     `help:"No occurrences at or after this time; 0001-01-01T00:00:00Z removes the bound."`

@@ -7,7 +7,7 @@ import (
 	"runtime/debug"
 )
 
-// versionVerb is the verb version.
+// versionVerb is the command version.
 type versionVerb struct {
 	JSON bool `name:"json" help:"Print JSON."`
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/durable-worker/durable-worker/operate"
 )
 
-// runsWaitVerb is the verb runs wait.
+// runsWaitVerb is the command runs wait.
 type runsWaitVerb struct {
 	ID      string        `arg:"" help:"Id of the run, or its first 8 or more characters."`
 	Timeout time.Duration `help:"Give up after this time, such as 5m; 0: never." default:"0"`

@@ -12,7 +12,7 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// workersVerb is the verb workers.
+// workersVerb is the command workers.
 type workersVerb struct {
 	List workersListVerb `cmd:"" help:"List workers by name: those alive, and those that have been silent for less than a day."`
 	Show workersShowVerb `cmd:"" help:"Show one worker."`

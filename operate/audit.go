@@ -6,7 +6,7 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// ChangeList is a page of the audit, newest first.
+// ChangeList is a page of the audit log, newest first.
 type ChangeList struct {
 	Changes []store.Change `json:"changes"`
 	Next    *int64         `json:"next"` // the Before of the next page; nil: this was the last one

@@ -33,7 +33,7 @@ type Bulk struct {
 //
 // It goes through the runs newest first, a page at a time, and calls progress,
 // which may be nil, after each page. A run that is created, or begins to match,
-// after its page has passed is not changed. The audit has one row for all of it,
+// after its page has passed is not changed. The audit log has one row for all of it,
 // of the kind bulk. It stops when ctx ends, and at the
 // first error; to continue, call it again with Filter.Before set to the Next of
 // what it returned. The changes made until then stay.

@@ -6,7 +6,7 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// note passes a change that was made on to Config.Changed, with the words that the audit
+// note passes a change that was made on to Config.Changed, with the words that the audit log
 // has.
 func (a *Actor) note(kind, subject, action, reason string, runs int) {
 	if a.config.Changed == nil {
@@ -39,7 +39,7 @@ func (a *Actor) noteBulk(bulk *store.BulkChange, action store.RunAction, reason 
 	}
 }
 
-// The kinds of what is changed, as the audit has them.
+// The kinds of what is changed, as the audit log has them.
 const (
 	kindRun      = "run"
 	kindBulk     = "bulk"

@@ -43,7 +43,7 @@ func (c *changes) taken() (some []store.Change) {
 }
 
 // TestEachAuditedVerbIsPassedOn: once, with the kind, the subject, the action and the actor
-// that the audit has.
+// that the audit log has.
 func TestEachAuditedVerbIsPassedOn(t *testing.T) {
 	t.Parallel()
 	db := memory.New(memory.Config{})

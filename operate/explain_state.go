@@ -123,7 +123,7 @@ func orUnknown(worker string) string {
 	return worker
 }
 
-// byChange says who made a change, if the audit knows.
+// byChange says who made a change, if the audit log knows.
 func (e *explaining) byChange(b *Blocker, action store.RunAction) {
 	for i := range e.Changes {
 		if c := &e.Changes[i]; c.Action == string(action) {

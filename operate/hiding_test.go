@@ -174,7 +174,7 @@ func TestNothingIsShownUnderUnknownRules(t *testing.T) {
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 }
 
-// TestARevealIsAudited: an operator sees what a rule hides of one run after the audit says
+// TestARevealIsAudited: an operator sees what a rule hides of one run after the audit log says
 // so, and who may not see everything has nothing revealed.
 func TestARevealIsAudited(t *testing.T) {
 	t.Parallel()

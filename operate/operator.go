@@ -46,7 +46,7 @@ type Config struct {
 	Now func() time.Time
 }
 
-// Operator reads runs, queues, schedules, locks and the audit of one store, and
+// Operator reads runs, queues, schedules, locks and the audit log of one store, and
 // enqueues runs. Its methods may be called from many goroutines.
 type Operator struct {
 	*shared
@@ -86,12 +86,12 @@ type Actor struct {
 	by string
 }
 
-// As returns an Actor. by names who makes the changes, for the audit: user@host
+// As returns an Actor. by names who makes the changes, for the audit log: user@host
 // for a person at a terminal. The changes of an Actor without a name, or with
 // more than 256 bytes of it, are refused with ErrInvalid.
 func (o *Operator) As(by string) *Actor { return &Actor{o, by} }
 
-// By is the name under which the audit records the Actor's changes.
+// By is the name under which the audit log records the Actor's changes.
 func (a *Actor) By() string { return a.by }
 
 // Now is the time of the Operator's clock, from which answers count back.

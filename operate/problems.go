@@ -134,7 +134,7 @@ func (f *ProblemFilter) stored() store.ProblemFilter {
 
 // ChangeProblem retries, acknowledges or deletes the open runs of one group, as far as
 // they are among the newest store.MaxProblems, and calls progress, which may be nil, now
-// and then. A group that is not there is ErrNotFound. The audit has one row for all of it,
+// and then. A group that is not there is ErrNotFound. The audit log has one row for all of it,
 // of the kind bulk, which says the likeness in its reason.
 func (a *Actor) ChangeProblem(ctx context.Context, action store.RunAction, id, reason string, progress func(Bulk)) (Bulk, error) {
 	if !slices.Contains([]store.RunAction{store.RetryRuns, store.AcknowledgeRuns, store.DeleteRuns}, action) {
@@ -190,13 +190,13 @@ func (a *Actor) ChangeProblem(ctx context.Context, action store.RunAction, id, r
 	}
 }
 
-// likeMark begins what the audit says of a group.
+// likeMark begins what the audit log says of a group.
 const likeMark = "reason like: "
 
 // likenessIn reports whether the reason of a change has the likeness of errors in it.
 func likenessIn(reason string) bool { return strings.Contains(reason, likeMark) }
 
-// groupReason is what the audit says of a change to a group.
+// groupReason is what the audit log says of a change to a group.
 func groupReason(reason, like string) string {
 	text := likeMark + like
 	if reason != "" {

@@ -105,7 +105,7 @@ type LimitChange struct {
 	Limit   Limit     // for SetLimit; other commands use its name only
 	Key     string    // for ReleasePermit and LiftPenalty
 	Owner   uuid.UUID // for ReleasePermit: as in GateInfo
-	By      string    // the actor, for the audit
+	By      string    // the actor, for the audit log
 }
 
 // GateInfo describes one key of a limit.

@@ -47,7 +47,7 @@ const (
 
 // QueuePause says who has paused a queue.
 type QueuePause struct {
-	By    string     // empty: the audit does not go back so far
+	By    string     // empty: the audit log does not go back so far
 	Since *time.Time // nil: likewise
 }
 

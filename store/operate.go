@@ -16,7 +16,7 @@ import (
 // Controls is the part of a store that operators use, through package operate.
 type Controls interface {
 	// Operate changes runs on behalf of an operator, and returns one ChangedRun
-	// for each run of the command, in order. Changes are written to the audit in
+	// for each run of the command, in order. Changes are written to the audit log in
 	// the same transaction. A run that another transaction has locked at this
 	// moment (a claim, a user's transaction) is retried for as long as ctx allows,
 	// at most about ten seconds, and then returned as RunLocked; the call does not
@@ -25,10 +25,10 @@ type Controls interface {
 	// refused with ErrInvalid and changes nothing.
 	Operate(ctx context.Context, order RunCommand) ([]ChangedRun, error)
 	// Rerun stores a new run that an operator creates after another one. Of is
-	// only named in the audit; it need not exist any more. A run whose id is
+	// only named in the audit log; it need not exist any more. A run whose id is
 	// already stored is left unchanged.
 	Rerun(ctx context.Context, of RunID, run NewRun, by string) (Receipt, error)
-	// Reveal records in the audit that an operator is shown the hidden values of a run. It
+	// Reveal records in the audit log that an operator is shown the hidden values of a run. It
 	// returns ErrNotFound if there is no such run.
 	Reveal(ctx context.Context, run RunID, reason, by string) error
 	// SetQueue pauses or resumes a queue, which need not have been used yet.
@@ -89,9 +89,9 @@ const MaxCommandRuns = 1000
 type RunCommand struct {
 	Action RunAction
 	Runs   []RunID // at most MaxCommandRuns; one that is named twice is changed once
-	Reason string  // kept with cancelled runs, and in the audit; at most 1000 bytes of text
-	By     string  // the actor, for the audit; not empty
-	// Bulk is the bulk change that the command is a step of; nil: none. The audit
+	Reason string  // kept with cancelled runs, and in the audit log; at most 1000 bytes of text
+	By     string  // the actor, for the audit log; not empty
+	// Bulk is the bulk change that the command is a step of; nil: none. The audit log
 	// then has no row for each run, but one for all steps, with their filter and
 	// the number of runs that they have changed.
 	Bulk *BulkChange
@@ -187,7 +187,7 @@ func (c Count) Plus(other Count) Count {
 	return sum
 }
 
-// Change is one row of the audit: what an operator, or a policy that acts as one, has
+// Change is one row of the audit log: what an operator, or a policy that acts as one, has
 // changed.
 type Change struct {
 	ID      int64           `json:"id"` // rises
@@ -253,10 +253,10 @@ func (o *RunCommand) CancelReason() string {
 	return "cancelled by " + o.By
 }
 
-// RevealDetail is what the audit says of a run that is revealed; nil: nothing.
+// RevealDetail is what the audit log says of a run that is revealed; nil: nothing.
 func RevealDetail(reason string) []byte { return (&RunCommand{Reason: reason}).Detail() }
 
-// Detail is what the audit says of a command besides its action; nil: nothing.
+// Detail is what the audit log says of a command besides its action; nil: nothing.
 func (o *RunCommand) Detail() []byte {
 	detail := struct {
 		Reason string         `json:"reason,omitempty"`
@@ -272,7 +272,7 @@ func (o *RunCommand) Detail() []byte {
 	return text
 }
 
-// CheckReveal reports what is wrong with the audit's entry for a run that is revealed,
+// CheckReveal reports what is wrong with the audit log's entry for a run that is revealed,
 // wrapped in ErrInvalid. Stores call it before they change anything.
 func CheckReveal(reason, by string) error {
 	if err := errors.Join(checkReason(reason), checkActor(by)); err != nil {
@@ -346,7 +346,7 @@ func (f *ChangeFilter) Most() (int, error) {
 	return most(f.Limit, defaultPage, LargestPage)
 }
 
-// RerunDetail is what the audit says of a rerun besides the run after which it
+// RerunDetail is what the audit log says of a rerun besides the run after which it
 // was created: the new run.
 func RerunDetail(made RunID) []byte {
 	text, _ := json.Marshal(map[string]RunID{"run": made}) // ids always can be

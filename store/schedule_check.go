@@ -29,7 +29,7 @@ func CheckScheduleHistory(name string, limit int) error {
 }
 
 // CheckScheduleChange refuses a name as CheckScheduleNames does, and an actor's
-// name that the audit cannot store.
+// name that the audit log cannot store.
 func CheckScheduleChange(name, by string) error {
 	faults := nameFaults(name)
 	if err := checkActor(by); err != nil {

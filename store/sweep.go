@@ -39,7 +39,7 @@ type Sweeper interface {
 	//
 	// It also deletes cancel requests of claims that are over, workers that have
 	// not been seen for longer than any run is kept, at least a week, and, when it
-	// is Done, the oldest changes of the audit that are older than the request says,
+	// is Done, the oldest changes of the audit log that are older than the request says,
 	// some thousands of them.
 	//
 	// One caller at a time sweeps: another gets Busy, immediately, until that one
@@ -60,7 +60,7 @@ type SweepRequest struct {
 	By            uuid.UUID     // the caller: WorkerID.Instance
 	Retention     time.Duration // of succeeded and cancelled runs, from their end; zero or less: forever
 	RetentionDead time.Duration // of dead runs; zero or less: forever
-	// RetentionAudit is how long changes stay in the audit; zero or less: forever.
+	// RetentionAudit is how long changes stay in the audit log; zero or less: forever.
 	RetentionAudit time.Duration
 	Limit          int // most runs deleted, and about as many rows read; a store may do less
 }

@@ -1,5 +1,5 @@
-// Command durable-worker is the stock worker: it executes the built-in jobs
-// http, exec, log and sleep, and has every verb that operates a durable
+// Command durable-worker is the bundled worker: it executes the built-in jobs
+// http, exec, log and sleep, and has every command that operates a durable
 // database. Programs with jobs of their own are made with package durablecmd in
 // the same way.
 package main

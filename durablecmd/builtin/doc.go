@@ -1,4 +1,4 @@
-// Package builtin holds the jobs of the stock program, which make it useful
+// Package builtin holds the jobs of the bundled program, which make it useful
 // without any Go code of its own: http posts to a URL, exec starts a program,
 // log logs a line, sleep waits.
 //

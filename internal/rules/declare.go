@@ -9,7 +9,7 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// Orphan is who pauses schedules that no worker declares, for the audit.
+// Orphan is who pauses schedules that no worker declares, for the audit log.
 const Orphan = "orphan"
 
 // FaultPause is how long a schedule rests whose rule cannot be evaluated.

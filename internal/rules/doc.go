@@ -1,7 +1,7 @@
 // Package rules holds the decisions that all stores make alike, as functions of
 // what a store has read: what a crash makes of a run, what an operator may
 // change, how long a run is kept, which declaration counts. Each decision, each
-// sentence that is stored and each word of the audit is written here once.
+// sentence that is stored and each word of the audit log is written here once.
 //
 // The stores in memory and SQLite call these functions. PostgreSQL decides in its
 // statements: it is given the thresholds and the sentences as parameters, and what

@@ -11,7 +11,7 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// KindLimit is the kind of limits in the audit.
+// KindLimit is the kind of limits in the audit log.
 const KindLimit = "limit"
 
 // OldestOf is why a run is cancelled that has been executing for the longest time
@@ -155,7 +155,7 @@ func CheckUsage(request *store.LimitRequest, limit *store.Limit) error {
 	return invalid(limit.CheckUse(&use))
 }
 
-// LimitDetail is what the audit says of a change of a limit.
+// LimitDetail is what the audit log says of a change of a limit.
 func LimitDetail(change *store.LimitChange, limit *store.Limit) json.RawMessage {
 	detail := map[string]any{}
 	switch change.Command {

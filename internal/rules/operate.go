@@ -14,7 +14,7 @@ type Operable struct {
 type Effect struct {
 	Result store.ChangeResult // RunChanged, CancelRequested, RunUnchanged or RunConflict
 	State  store.State        // of the run afterwards; of a deleted run, before
-	Writes bool               // the store has something to write, and to record in the audit
+	Writes bool               // the store has something to write, and to record in the audit log
 }
 
 // Permit is what an action may do with a run. A retry that it permits still

@@ -13,7 +13,7 @@ const (
 	// WorkersKept is how long the row of a worker is kept, at least, after its last
 	// declaration.
 	WorkersKept = 7 * 24 * time.Hour
-	// AuditPruned is how many changes are deleted from the audit at a time.
+	// AuditPruned is how many changes are deleted from the audit log at a time.
 	AuditPruned = 5000
 	// SkipsKept is how many skips of each schedule are kept, the latest.
 	SkipsKept = 1000

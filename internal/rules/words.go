@@ -18,7 +18,7 @@ const (
 	LimitFull    = "limit %s was full (max %s)" // the limit, its max
 )
 
-// The kinds of things that the audit reports.
+// The kinds of things that the audit log reports.
 const (
 	KindRun      = "run"
 	KindBulk     = "bulk" // all runs of a filter
@@ -26,7 +26,7 @@ const (
 	KindSchedule = "schedule"
 )
 
-// The words of the audit for what a store.RunAction, store.QueueAction or
+// The words of the audit log for what a store.RunAction, store.QueueAction or
 // store.ScheduleAction does not name.
 const (
 	Created       = "created"                       // a schedule, by an operator
@@ -37,7 +37,7 @@ const (
 	OrphanResumed = "resumed, it is declared again" // by Orphan
 )
 
-// RanNow is the audit's word for a run of a schedule that an operator asked for.
+// RanNow is the audit log's word for a run of a schedule that an operator asked for.
 func RanNow(id store.RunID) string { return "run " + id.String() }
 
 // UnknownScheduleAction refuses an action that schedules do not know.

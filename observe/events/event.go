@@ -79,7 +79,7 @@ type Event struct {
 	Change *Change   `json:"change"` // nil: the event is not about a change
 }
 
-// Change is what an operator has changed, with the words of the audit.
+// Change is what an operator has changed, with the words of the audit log.
 type Change struct {
 	Kind    string  `json:"kind"`    // run, bulk (all runs of a filter), queue, schedule, limit or lock
 	Subject string  `json:"subject"` // its id, or its name

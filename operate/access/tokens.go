@@ -22,7 +22,7 @@ type tokens struct {
 }
 
 // Tokens lets in who knows a token: as `Authorization: Bearer TOKEN`, as the password
-// of Basic authentication, whose user name then is the name in the audit, or through
+// of Basic authentication, whose user name then is the name in the audit log, or through
 // the login form of the pages, which starts a session of twelve hours. Either token may
 // be empty: then there is no such role. Other tokens end all sessions.
 func Tokens(operator, viewer string) Auth {

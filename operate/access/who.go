@@ -39,10 +39,10 @@ type Who struct {
 	Until   time.Time // when that ends; zero: it does not. An answer that lasts ends then
 }
 
-// maxName bounds the bytes of a name that an audit shows.
+// maxName bounds the bytes of a name that an audit log shows.
 const maxName = 128
 
-// Actor is the name for the audit: name@address (way).
+// Actor is the name for the audit log: name@address (way).
 func (w Who) Actor() string {
 	name := plain(w.Name, maxName)
 	if name == "" {

@@ -141,7 +141,7 @@ func TestHintsHaveNoArgs(t *testing.T) {
 	t.Fatal("the stream has ended", lines.Err())
 }
 
-// TestWhatARuleHidesCanBeRevealed: to an operator, of one run, once the audit says so. The
+// TestWhatARuleHidesCanBeRevealed: to an operator, of one run, once the audit log says so. The
 // rule is of a job whose code the API does not have.
 func TestWhatARuleHidesCanBeRevealed(t *testing.T) {
 	onEach(t, func(t *testing.T, b *bench) {

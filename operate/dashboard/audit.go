@@ -52,7 +52,7 @@ func (d *dashboard) audit(ctx context.Context, r *request) (view, error) {
 		query.Set("cursor", strconv.FormatInt(*list.Next, 10))
 		shown.NextTo = "audit?" + query.Encode()
 	}
-	return view{page: "audit", title: "Audit", section: "audit", data: shown}, nil
+	return view{page: "audit", title: "Audit log", section: "audit", data: shown}, nil
 }
 
 // changeFilterOf reads which changes an address asks for.
@@ -86,7 +86,7 @@ func subjectTo(c store.Change) string {
 	}
 }
 
-// detailOf is what the audit says of a change besides its action, on one line.
+// detailOf is what the audit log says of a change besides its action, on one line.
 func detailOf(c store.Change) string {
 	if reason := reasonOf(c.Detail); reason != "" {
 		return "“" + reason + "”"

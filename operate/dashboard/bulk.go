@@ -20,7 +20,7 @@ type bulkPage struct {
 	To       string // the runs that it is about
 }
 
-// bulkList is the bulk changes of this process, and those of all in the audit.
+// bulkList is the bulk changes of this process, and those of all in the audit log.
 type bulkList struct {
 	Own []bulkPage
 	All []store.Change

@@ -33,9 +33,9 @@ type changePage struct {
 // consequences are what the actions do, for people.
 var consequences = map[store.RunAction]string{ //nolint:gochecknoglobals // a constant table
 	store.CancelRuns:      "A pending run is cancelled immediately. A running one is asked to stop: its context ends, and it is cancelled when its handler returns, unless that succeeds.",
-	store.RetryRuns:       "Each run becomes pending again, due now, with all of its attempts. It keeps its id, args and key.",
+	store.RetryRuns:       "Each run becomes pending again, due now, with all of its attempts. It keeps its id, args and unique key.",
 	store.AcknowledgeRuns: "It leaves the problems and the figures of dead runs. It stays dead, and can be retried later.",
-	store.DeleteRuns:      "Each run is removed with its args, result, attempts and logs. This cannot be undone. The audit keeps that it was deleted.",
+	store.DeleteRuns:      "Each run is removed with its args, result, attempts and logs. This cannot be undone. The audit log keeps that it was deleted.",
 }
 
 // verbs are the actions' words on buttons.

@@ -23,7 +23,7 @@ func (s *site) state(id store.RunID) store.State {
 	return record.State
 }
 
-// audited requires that the newest row of the audit is this change, by who asked.
+// audited requires that the newest row of the audit log is this change, by who asked.
 func (s *site) audited(kind, subject, action string) store.Change {
 	s.t.Helper()
 	change := s.lastChange()
@@ -107,7 +107,7 @@ func TestRunsAreRunAgainWithOtherArgs(t *testing.T) {
 		made := fill(t, db, "x")
 		s := newSite(t, db)
 		path := "runs/" + made.dead.String() + "/rerun"
-		has(t, s.get(path), "Run bad again", "&#34;text&#34;: &#34;x&#34;")
+		has(t, s.get(path), "Rerun this run of bad", "&#34;text&#34;: &#34;x&#34;")
 		for args, fault := range map[string]string{`{"text":`: "not valid JSON", `{}`: "delay"} {
 			after := ""
 			if args == "{}" {

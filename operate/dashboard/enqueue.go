@@ -23,10 +23,10 @@ func (d *dashboard) askRerun(ctx context.Context, r *request) (view, error) {
 	if !r.form.Has("args") && r.who.Args {
 		args = pretty(record.Args)
 	}
-	asked := r.ask("runs", question{To: "runs/" + record.ID.String() + "/rerun", Title: "Run " + record.Job + " again", Verb: "Enqueue", Keep: "Not now",
+	asked := r.ask("runs", question{To: "runs/" + record.ID.String() + "/rerun", Title: "Rerun this run of " + record.Job, Verb: "Enqueue", Keep: "Not now",
 		Back: "runs/" + record.ID.String(), Says: "A new run with the job, queue, priority, attempts and tags of this one. It is due now, or after the delay.",
 		Rows: [][]input{{{Name: "args", Label: "Args", Kind: "long", Value: args, Note: "JSON"}},
-			{{Name: "after", Label: "After", Value: r.form.Get("after"), Hint: "now, or a delay such as 10m"}}}})
+			{{Name: "after", Label: "Delay", Value: r.form.Get("after"), Hint: "none, or such as 10m"}}}})
 	return asked, nil
 }
 
@@ -126,7 +126,7 @@ func (d *dashboard) newRun(ctx context.Context, r *request) (view, error) {
 		Says: "The args are those of its latest run: change them before you enqueue. What is left empty is as the job declares it.",
 		Rows: [][]input{{{Name: "args", Label: "Args", Kind: "long", Value: args, Note: "JSON"}},
 			{{Name: "queue", Label: "Queue", Value: r.form.Get("queue"), Hint: job.Queue}, {Name: "priority", Label: "Priority", Value: r.form.Get("priority"), Hint: strconv.Itoa(job.Priority), Note: "-4 to 4"}},
-			{{Name: "after", Label: "After", Value: r.form.Get("after"), Hint: "now, or a delay such as 10m"}, {Name: "tags", Label: "Tags", Value: r.form.Get("tags"), Hint: "with commas between"}}}},
+			{{Name: "after", Label: "Delay", Value: r.form.Get("after"), Hint: "none, or such as 10m"}, {Name: "tags", Label: "Tags", Value: r.form.Get("tags"), Hint: "with commas between"}}}},
 		"job", job.Name), nil
 }
 

@@ -177,7 +177,7 @@ func lacks(t *testing.T, body string, texts ...string) {
 	}
 }
 
-// lastChange is the newest row of the audit.
+// lastChange is the newest row of the audit log.
 func (s *site) lastChange() store.Change {
 	s.t.Helper()
 	list, err := s.op.Changes(s.t.Context(), store.ChangeFilter{Limit: 1})

@@ -91,7 +91,7 @@ func nav(head *figures) []navGroup {
 			{Section: "locks", Path: "locks", Name: "Locks", Key: "k"},
 		}},
 		{"Record", []navItem{
-			{Section: "audit", Path: "audit", Name: "Audit", Key: "a"},
+			{Section: "audit", Path: "audit", Name: "Audit log", Key: "a"},
 			{Section: "health", Path: "health", Name: "Health", Key: "h"},
 		}},
 	}

@@ -86,10 +86,10 @@ func (d *dashboard) askLimit(ctx context.Context, r *request) (view, error) {
 	}
 	q, known := map[string]question{
 		"drain":  {Title: "Drain limit %s?", Verb: "Drain", Says: "It admits nothing more. What it has admitted continues, and the other runs wait until it is resumed."},
-		"resume": {Title: "Resume limit %s?", Verb: "Resume", Says: "It applies again."},
+		"resume": {Title: "Resume limit %s?", Verb: "Resume", Says: "It is enforced again."},
 		"off":    {Title: "Turn limit %s off?", Verb: "Turn off", Danger: true, Says: "It admits everything, also what waits, immediately and at the same time. It can be resumed."},
-		"delete": {Title: "Delete limit %s?", Verb: "Delete", Danger: true, Word: "delete", Says: "It is refused while runs wait or hold permits. A worker that declares it creates it again."},
-		"release": {Title: "Release a permit of limit %s?", Verb: "Release", Danger: true,
+		"delete": {Title: "Delete limit %s?", Verb: "Delete", Danger: true, Word: "delete", Says: "It is refused while runs wait or hold places. A worker that declares it creates it again."},
+		"release": {Title: "Release the places of an owner, of limit %s?", Verb: "Release", Danger: true,
 			Says: "The places are free immediately. What the owner executes continues, so that more may execute than the limit says."},
 	}[action]
 	if !known {

@@ -46,7 +46,7 @@ func (d *dashboard) releaseLock(ctx context.Context, r *request) (view, error) {
 	}
 	return r.answered(ctx, asked, "release", "locks", func(ctx context.Context) error {
 		if r.form.Get("reason") == "" {
-			return fmt.Errorf("%w: say why, for the audit", store.ErrInvalid)
+			return fmt.Errorf("%w: say why, for the audit log", store.ErrInvalid)
 		}
 		_, err := r.do.ReleaseLock(ctx, r.form.Get("name"), wholeNumber(r.form.Get("slot")), r.form.Get("reason"))
 		return err

@@ -29,7 +29,7 @@ var noticeNames = []string{ //nolint:gochecknoglobals // a constant table
 // doneWords are what was done, by the word in the address.
 var doneWords = map[string]string{ //nolint:gochecknoglobals // a constant table
 	"cancel": "Cancelled", "retry": "Retried", "delete": "Deleted", "rerun": "Rerun: this is the new run", "enqueue": "Enqueued: this is the new run",
-	"existing": "It was already there: this is the run that has the key", "pause": "Paused", "resume": "Resumed", "run": "Created a run: this is it",
+	"existing": "It was already there: this is the run that has the unique key", "pause": "Paused", "resume": "Resumed", "run": "Created a run: this is it",
 	"set": "Changed", "drain": "Draining", "off": "Turned off", "release": "Released", "remove": "Deleted", "acknowledge": "Acknowledged", "login": "Logged in",
 }
 

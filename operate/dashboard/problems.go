@@ -92,7 +92,7 @@ func (d *dashboard) askProblem(ctx context.Context, r *request) (view, error) {
 		runs := plural(int64(group.Count), "dead run", "dead runs")
 		q, known := map[string]question{
 			"retry":       {Verb: "Retry", Says: "Each becomes pending again, due now, with all of its attempts."},
-			"acknowledge": {Verb: "Acknowledge", Says: "They leave the problems and the figures of dead runs. They stay dead, and can be retried later. The audit has who it was."},
+			"acknowledge": {Verb: "Acknowledge", Says: "They leave the problems and the figures of dead runs. They stay dead, and can be retried later. The audit log says who it was."},
 			"delete":      {Verb: "Delete", Danger: true, Word: "delete", Says: "They are removed with their args, attempts and logs. This cannot be undone."},
 		}[action]
 		if !known {

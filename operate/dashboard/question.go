@@ -21,7 +21,7 @@ type question struct {
 	Keep   string // on the other one
 	Danger bool
 	Word   string // to be typed; empty: none
-	Reason bool   // whether the audit takes one
+	Reason bool   // whether the audit log takes one
 	Fields []hiddenField
 	Rows   [][]input
 	Fault  string // what was wrong with the answer

@@ -103,7 +103,7 @@ func (d *dashboard) askReveal(ctx context.Context, r *request) (view, error) {
 	}
 	path := "runs/" + record.ID.String()
 	return r.ask("runs", question{To: path + "/reveal", Title: "Reveal what is hidden of this run of " + record.Job + "?", Verb: "Reveal", Keep: "Keep it hidden",
-		Back: path, Reason: true, Says: "You see its args, its result and its checkpoint as they are stored. The audit says that you have."}), nil
+		Back: path, Reason: true, Says: "You see its args, its result and its checkpoint as they are stored. The audit log records that you have."}), nil
 }
 
 // revealed is the page of a run with nothing hidden. It is not kept live.

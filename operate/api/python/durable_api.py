@@ -332,7 +332,7 @@ class Client:
     def delete_run(self, id, *, reason=None):
         """Delete a run that does not execute.
 
-        reason: For the audit.
+        reason: For the audit log.
         """
         return self._call("DELETE", f"/runs/{urllib.parse.quote(str(id), safe='')}", {"reason": reason}, {})
 
@@ -373,7 +373,8 @@ class Client:
         return self._call("POST", f"/runs/{urllib.parse.quote(str(id), safe='')}/retry", {}, {}, body)
 
     def reveal_run(self, id, body=None):
-        """One run with what a rule hides of its args, result and checkpoint. The audit says who has seen it.
+        """One run with what a rule hides of its args, result and checkpoint. The audit log says who has seen
+        it.
 
         body: Reason.
         """
