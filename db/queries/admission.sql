@@ -625,8 +625,9 @@ SET due_at = (@dues::jsonb ->> (id::text))::timestamptz
 WHERE id = ANY (@ids::uuid[])
   AND state = 0;
 
--- name: RefuseRuns :exec
--- Ends runs that a full limit does not let wait.
+-- name: RefuseRuns :many
+-- Ends runs that a full limit does not let wait; freed are the lines of turns for places that
+-- they had.
 -- Index: runs_pkey. Locks: the runs, whose rows of waiting the transaction has deleted.
 WITH refused AS (
     UPDATE durable.runs
@@ -653,16 +654,22 @@ WITH refused AS (
     SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
     FROM (SELECT DISTINCT touched.gate FROM touched) freed
 -- end
+    RETURNING line
+), reported AS (
+    INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
+    SELECT
+        refused.id,
+        now(),
+        refused.state,
+        @reasons::jsonb ->> (refused.id::text),
+        abs(refused.lane)
+    FROM refused
+    ON CONFLICT DO NOTHING
 )
-INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
 SELECT
     refused.id,
-    now(),
-    refused.state,
-    @reasons::jsonb ->> (refused.id::text),
-    abs(refused.lane)
-FROM refused
-ON CONFLICT DO NOTHING;
+    ARRAY(SELECT DISTINCT freed.line FROM freed)::int[] AS freed
+FROM refused;
 
 -- name: AskOldest :exec
 -- Requests the cancellation of runs that hold places that newer ones want.

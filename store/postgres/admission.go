@@ -82,6 +82,8 @@ type admission struct {
 	lapsed []int64                          // gates with permits of named owners whose time is over
 	names  map[admit.GateID]string          // keys of gates that are not known yet
 
+	freed []store.LineID // the lines of turns for places that refused runs had
+
 	used markArgs      // by which lines were read
 	took time.Duration // to take the turns and to read
 }

@@ -70,6 +70,7 @@ func (a *admission) write(ctx context.Context, d *admit.Decision) error {
 	if len(d.Cancel) > 0 {
 		a.hint()
 	}
+	a.hintFreed(a.freed, a.freed)
 	return nil
 }
 
@@ -126,7 +127,9 @@ func (a *admission) addRefused(b *batch, d *admit.Decision) {
 		b.add(queries.PostponeRuns, jsonText(dues), later.ids)
 	}
 	if len(over) > 0 {
-		b.add(queries.RefuseRuns, jsonText(reasons), jsonText(states), over)
+		b.add(queries.RefuseRuns, jsonText(states), over, jsonText(reasons)).Query(func(rows pgx.Rows) error {
+			return scanFreed(rows, &a.freed, func(uuid.UUID) {})
+		})
 	}
 }
 

@@ -18,6 +18,7 @@ func limitTermTests() map[string]func(*testing.T, *fixture) {
 		"an owner that has places has no more of them for more runs":      ownerPlacesOnce,
 		"a heavy run that leaves its line blocks no other any more":       heavyLeaves,
 		"when full, drop cancels those beyond the places":                 whenFullDrop,
+		"when full, those that come later are acted on immediately":       whenFullAlready,
 		"when full, fail ends those beyond the places":                    whenFullFail,
 		"when full, retry puts off those beyond the places":               whenFullRetry,
 		"when full, the run that executes for the longest is cancelled":   whenFullCancelOldest,
@@ -171,6 +172,43 @@ func whenFullDrop(t *testing.T, f *fixture) {
 	if changed, err := f.store.CancelRequests(f.ctx, []lease.ClaimID{claims[0].claim}); err != nil || len(changed) != 0 {
 		t.Errorf("cancels %v, %v", changed, err)
 	}
+}
+
+// whenFullAlready enqueues runs for a limit that has no room when they come, by itself or
+// beside one that has.
+func whenFullAlready(t *testing.T, f *fixture) {
+	dropping := semaphore("dropping", 1)
+	dropping.WhenFull = store.FullDrop
+	f.declareLimits(semaphore("api", 1), dropping, semaphore("free", 5))
+	holder := newRun(limited("api", "dropping"))
+	f.enqueue(holder)
+	claims := f.wantAdmitted("room", holder)
+	for _, c := range []struct {
+		limits []string
+		state  store.State
+		by     string
+	}{
+		{[]string{"api!drop"}, store.Cancelled, "api"},
+		{[]string{"api!fail"}, store.Dead, "api"},
+		{[]string{"dropping"}, store.Cancelled, "dropping"},
+		{[]string{"free", "api!drop"}, store.Cancelled, "api"},
+		{[]string{"api!drop", "free"}, store.Cancelled, "api"},
+		{[]string{"free!finished", "dropping"}, store.Cancelled, "dropping"},
+	} {
+		run := newRun(limited(c.limits...))
+		f.enqueue(run)
+		f.wantAdmitted("no room")
+		if f.wantRefused(c.state, c.by, run); t.Failed() {
+			t.Fatalf("with limits %v", c.limits)
+		}
+	}
+	put := newRun(limited("api!retry:1m0s"))
+	f.enqueue(put)
+	f.wantAdmitted("no room")
+	if r := f.record(put.ID); r.State != store.Pending || r.DueAt.Sub(f.now()) < 50*time.Second {
+		t.Errorf("the run is %v, due in %v", r.State, r.DueAt.Sub(f.now()))
+	}
+	claims.end(success())
 }
 
 // wantRefused expects runs that have ended for a reason that names a limit, and

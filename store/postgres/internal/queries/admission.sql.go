@@ -1221,12 +1221,12 @@ func (q *Queries) ReadLines(ctx context.Context, arg ReadLinesParams) ([]ReadLin
 	return items, nil
 }
 
-const RefuseRuns = `-- name: RefuseRuns :exec
+const RefuseRuns = `-- name: RefuseRuns :many
 WITH refused AS (
     UPDATE durable.runs
-    SET state = ($2::jsonb ->> (id::text))::smallint,
+    SET state = ($1::jsonb ->> (id::text))::smallint,
         finished_at = now()
-    WHERE id = ANY ($3::uuid[])
+    WHERE id = ANY ($2::uuid[])
       AND state = 0
     RETURNING id, state, lane, strict
 ), finished AS (
@@ -1243,33 +1243,60 @@ WITH refused AS (
     INSERT INTO durable.turns (line, due_at, gate)
     SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
     FROM (SELECT DISTINCT touched.gate FROM touched) freed
+    RETURNING line
+), reported AS (
+    INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
+    SELECT
+        refused.id,
+        now(),
+        refused.state,
+        $3::jsonb ->> (refused.id::text),
+        abs(refused.lane)
+    FROM refused
+    ON CONFLICT DO NOTHING
 )
-INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
 SELECT
     refused.id,
-    now(),
-    refused.state,
-    $1::jsonb ->> (refused.id::text),
-    abs(refused.lane)
+    ARRAY(SELECT DISTINCT freed.line FROM freed)::int[] AS freed
 FROM refused
-ON CONFLICT DO NOTHING
 `
 
 type RefuseRunsParams struct {
-	Reasons []byte
 	States  []byte
 	Ids     []uuid.UUID
+	Reasons []byte
 }
 
-// Ends runs that a full limit does not let wait.
+type RefuseRunsRow struct {
+	ID    uuid.UUID
+	Freed []int32
+}
+
+// Ends runs that a full limit does not let wait; freed are the lines of turns for places that
+// they had.
 // Index: runs_pkey. Locks: the runs, whose rows of waiting the transaction has deleted.
 // block: end-permits of refused
 // end
 // block: free of touched
 // end
-func (q *Queries) RefuseRuns(ctx context.Context, arg RefuseRunsParams) error {
-	_, err := q.db.Exec(ctx, RefuseRuns, arg.Reasons, arg.States, arg.Ids)
-	return err
+func (q *Queries) RefuseRuns(ctx context.Context, arg RefuseRunsParams) ([]RefuseRunsRow, error) {
+	rows, err := q.db.Query(ctx, RefuseRuns, arg.States, arg.Ids, arg.Reasons)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []RefuseRunsRow
+	for rows.Next() {
+		var i RefuseRunsRow
+		if err := rows.Scan(&i.ID, &i.Freed); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const StartAdmitted = `-- name: StartAdmitted :many
