@@ -79,6 +79,7 @@ type spec struct {
 	Lanes       int           `json:"lanes"`     // so many jobs instead of one, also of an enqueuer; durable only
 	Keys        int           `json:"keys"`      // of a limit of 1000 places each that the runs are under; zero: no limit; also of an enqueuer; durable only
 	Retried     bool          `json:"retried"`   // one run in ten fails once, and is due again after retriedAfter
+	Busy        time.Duration `json:"busy"`      // how long a handler takes
 	Workers     int           `json:"workers"`   // so many instead of one, each with connections of its own
 	Collector   string        `json:"collector"` // URL; not empty: all that operating offers is switched on, see operated; durable only
 

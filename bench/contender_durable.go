@@ -132,6 +132,7 @@ func (durableContender) worker(ctx context.Context, s spec, handled func(int64))
 			if s.Hang {
 				<-ctx.Done()
 			}
+			time.Sleep(s.Busy)
 			return nil
 		})
 	}

@@ -102,6 +102,7 @@ func (w *riverWorker) Work(_ context.Context, job *riverqueue.Job[args]) error {
 	default:
 		w.handled(job.Args.N)
 	}
+	time.Sleep(w.spec.Busy)
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,16 +17,20 @@ import (
 // users run. Every setting is its default.
 type fleet struct {
 	workers   int
-	processes int    // that the workers are in; zero: one
-	rate      int    // runs a second
-	kinds     int    // of jobs; zero: one
-	keys      int    // of a limit that is never full; zero: no limit
-	delayed   bool   // runs are due after delayedBy
-	retried   bool   // some fail once, see spec
-	on        engine // zero: PostgreSQL
-	poll      bool   // without wake-ups
-	pooled    bool   // behind a PgBouncer, and so without wake-ups
-	collector string // see spec
+	processes int           // that the workers are in; zero: one
+	rate      int           // runs a second
+	kinds     int           // of jobs; zero: one
+	keys      int           // of a limit that is never full; zero: no limit
+	delayed   bool          // runs are due after delayedBy
+	retried   bool          // some fail once, see spec
+	within    bool          // each in a transaction of the caller's
+	unique    bool          // each with a key of its own
+	callers   int           // that enqueue in turn, each with a store of its own as a process has; zero: one
+	busy      time.Duration // of each execution
+	on        engine        // zero: PostgreSQL
+	poll      bool          // without wake-ups
+	pooled    bool          // behind a PgBouncer, and so without wake-ups
+	collector string        // see spec
 	window    time.Duration
 }
 
@@ -85,7 +90,7 @@ func (f fleet) join(ctx context.Context, b *bench, s *started, name string) (err
 	}
 	for slot := range max(f.processes, 1) {
 		child, err := spawn(spec{Contender: name, Role: working, Target: target, Counters: s.shared.path, Slot: slot, Latency: true,
-			Workers: f.workers / max(f.processes, 1), Lanes: f.kinds, Keys: f.keys, PollOnly: f.poll || f.pooled, Retried: f.retried, Collector: f.collector})
+			Workers: f.workers / max(f.processes, 1), Lanes: f.kinds, Keys: f.keys, PollOnly: f.poll || f.pooled, Retried: f.retried, Busy: f.busy, Collector: f.collector})
 		if err != nil {
 			return err
 		}
@@ -97,8 +102,32 @@ func (f fleet) join(ctx context.Context, b *bench, s *started, name string) (err
 	if err := pause(ctx, fleetWarm); err != nil {
 		return err
 	}
-	s.queue, err = c.enqueuer(ctx, spec{Contender: name, Target: target, Lanes: f.kinds, Keys: f.keys, Delayed: f.delayed, Retried: f.retried})
+	s.queue, err = inTurn(max(f.callers, 1), func() (*enqueuer, error) {
+		return c.enqueuer(ctx, spec{Contender: name, Target: target, Lanes: f.kinds, Keys: f.keys, Delayed: f.delayed, Retried: f.retried, Within: f.within, Unique: f.unique})
+	})
 	return err
+}
+
+// inTurn is several enqueuers, each of which takes one call after the other.
+func inTurn(n int, open func() (*enqueuer, error)) (*enqueuer, error) {
+	var all []*enqueuer
+	end := func() {
+		for _, one := range all {
+			one.close()
+		}
+	}
+	for range n {
+		one, err := open()
+		if err != nil {
+			end()
+			return nil, err
+		}
+		all = append(all, one)
+	}
+	var calls atomic.Int64
+	return &enqueuer{close: end, enqueue: func(ctx context.Context, numbers []int64) error {
+		return all[int(calls.Add(1))%n].enqueue(ctx, numbers)
+	}}, nil
 }
 
 // reports are the usages of all processes.
@@ -346,6 +375,17 @@ func fleetRows(quick bool) []row {
 			title: "20 workers, 100 single enqueues a second that are due 2 s later, defaults; latency from then on"},
 		row{name: "fleet-retried", long: true, figures: fleetFigures(), sides: beside(retried, ours, river),
 			title: "20 workers, 100 single enqueues a second, of which one in ten fails once and is due again 2 s later"})
+	within, unique, callers, long := f, f, f, f
+	within.within, unique.unique, callers.callers, long.busy = true, true, 8, 200*time.Millisecond
+	all = append(all,
+		row{name: "fleet-within", long: true, figures: fleetFigures(), sides: beside(within, ours, river),
+			title: "20 workers, 100 single enqueues a second, each in a transaction of the caller's, defaults"},
+		row{name: "fleet-unique", long: true, figures: fleetFigures(), sides: beside(unique, ours, river),
+			title: "20 workers, 100 single enqueues a second, each with a key of its own, defaults"},
+		row{name: "fleet-callers", long: true, figures: fleetFigures(), sides: beside(callers, ours, river),
+			title: "20 workers, 100 single enqueues a second from 8 processes in turn, defaults"},
+		row{name: "fleet-busy", long: true, figures: fleetFigures(), sides: beside(long, ours, river),
+			title: "20 workers, 100 single enqueues a second of runs that take 200 ms, defaults"})
 	limited := row{name: "fleet-limited", long: true, figures: fleetFigures(), title: "20 workers, 100 single enqueues a second under a limit that is never full, defaults"}
 	for _, n := range []int{0, 1, 1000} {
 		f := fleet{workers: 20, rate: 100, keys: n, window: window}

@@ -43,9 +43,14 @@ func (w *Worker) passOn(due store.Due) {
 	}
 }
 
-// share passes on that there is more to do in a lane than this worker has room for.
+// share passes on that there is more to do in a lane than this worker has room for. If it
+// has looked there by itself, another one is to.
 func (w *Worker) share(lane store.LaneID, due store.Due) {
+	every := due.Every
 	due = store.Due{Lane: lane, Names: due.Names, Runs: 2 * store.RunsPerWorker, Limited: due.Limited, Mixed: due.Mixed}
+	if w.claimer.wakeUps.Leave(lane) {
+		due.Every, due.For = every, store.HandOver
+	}
 	if err := w.store.Publish(context.Background(), store.Signal{Kind: store.RunsDue, Due: due}); err != nil {
 		w.warn(context.Background(), "wakeup.not_passed", "passing a wake-up on failed, others find out by polling", err)
 	}

@@ -239,6 +239,23 @@ func TestCall_MoreThanThereIsRoomForIsShared(t *testing.T) {
 	})
 }
 
+func TestCall_AFullWorkerHandsItsWatchOver(t *testing.T) {
+	playCalls(t, durable.WorkerConfig{MaxConcurrentRuns: 2}, func(context.Context) error { <-time.After(time.Second); return nil }, func(t *testing.T, c *calling) {
+		c.pass(10 * time.Second)
+		for range 3 {
+			c.enqueue(c.jobs[0].New(letter{}))
+		}
+		c.store.forget()
+		c.call(store.Due{Runs: 1, Every: 6 * time.Millisecond, For: 500 * time.Millisecond})
+		c.pass(100 * time.Millisecond)
+		require.Len(t, c.store.published(), 1)
+		due := c.store.published()[0].Due
+		require.Equal(t, store.HandOver, due.For)
+		require.Equal(t, 6*time.Millisecond, due.Every)
+		c.pass(10 * time.Second)
+	})
+}
+
 func TestCall_AWatchAsksAgainForAWhile(t *testing.T) {
 	playCalls(t, durable.WorkerConfig{}, ready, func(t *testing.T, c *calling) {
 		c.call(store.Due{Runs: 1, Every: 6 * time.Millisecond, For: 50 * time.Millisecond})

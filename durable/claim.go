@@ -267,6 +267,7 @@ func (c *claimer) relax(got answer, n int, woken claimplan.Woken) answer {
 func (c *claimer) passWakeUps(woken claimplan.Woken) {
 	for _, due := range woken.Lanes {
 		if l := c.plan.Lane(due.Lane); l != nil && due.After == 0 && c.roomOf(l.Queue) == 0 {
+			c.wakeUps.Leave(due.Lane)
 			c.w.passOn(due)
 		}
 	}

@@ -46,6 +46,10 @@ type Due struct {
 	Passed int
 }
 
+// HandOver is the For of a wake-up by which a worker that looks by itself has another one do
+// so from now on: it is the time that the store has for that.
+const HandOver = 25 * time.Millisecond
+
 // RunsPerWorker is how many runs there are for each worker that gets a wake-up.
 const RunsPerWorker = 16
 

@@ -175,6 +175,34 @@ FROM (SELECT unnest(@payloads::text[]) AS payload) hints;
 -- ends with the connection. A repeat holds it once more, which changes nothing for others.
 SELECT pg_advisory_lock_shared(@class::int, @crew::int);
 
+-- name: Watch :one
+-- Says that the session that listens looks in these lanes by itself, in this tenth of a
+-- second and some more: see NotifyUnwatched. First it ends what it has said of those that
+-- have passed. Returns the locks that it holds more, and how long the first of the tenths
+-- still lasts, in microseconds. A lock that it does not get costs others a notification.
+-- No rows. Locks: advisory ones of the session, for which it does not wait.
+-- Idempotent: a repeat holds them once more, and has to end them once more.
+WITH ended AS MATERIALIZED (
+    SELECT count(pg_advisory_unlock(passed.lock)) AS locks
+    FROM (SELECT unnest(@passed::bigint[]) AS lock) passed
+), instant AS MATERIALIZED (
+    SELECT (extract(epoch FROM clock_timestamp())::float8 * 1000000::float8)::bigint AS micros
+), wanted AS MATERIALIZED (
+    SELECT lanes.lane | ((instant.micros / 100000 + tenths.more) & 4095) AS lock
+    FROM (SELECT unnest(@lanes::bigint[]) AS lane) lanes
+    CROSS JOIN (SELECT generate_series(0, @more::int) AS more) tenths
+    CROSS JOIN instant
+), held AS MATERIALIZED (
+    SELECT wanted.lock
+    FROM wanted
+    WHERE pg_try_advisory_lock(wanted.lock)
+)
+SELECT
+    ARRAY(SELECT held.lock FROM held)::bigint[] AS locks,
+    (100000 - instant.micros % 100000)::bigint AS rest
+FROM instant
+CROSS JOIN ended;
+
 -- name: Crew :many
 -- Which sessions hold the crew's lock: they listen for the same.
 -- Index: none, it reads the server's lock table. Locks: none.

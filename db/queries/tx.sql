@@ -73,3 +73,42 @@ FOR NO KEY UPDATE;
 -- notified when that commits. No rows, no locks until then.
 -- Idempotent: a repeat in one transaction sends one notification.
 SELECT pg_notify(@channel::text, @payload::text)::text AS sent;
+
+-- name: NotifyUnwatched :many
+-- NotifyAtCommit, unless workers look in all of the lanes by themselves in this tenth of a
+-- second. Then none is notified, and rest is how long it lasts. Who looks holds an advisory
+-- lock for each lane and tenth, see Watch; what this one takes lasts until the transaction
+-- ends, and keeps a watch of this tenth from beginning.
+-- Every operator has its types exactly: the caller's search_path may have others.
+-- No rows. Locks: advisory ones, shared, for which it does not wait.
+-- Idempotent: a repeat in one transaction sends one notification.
+WITH instant AS MATERIALIZED (
+    SELECT (
+        extract(epoch FROM pg_catalog.clock_timestamp())::float8 * 1000000::float8
+    )::bigint AS micros
+), lanes AS MATERIALIZED (
+    SELECT pg_catalog.unnest(@lanes::bigint[]) AS lane
+), watched AS MATERIALIZED (
+    SELECT coalesce(
+            pg_catalog.bool_and(
+                NOT pg_catalog.pg_try_advisory_xact_lock_shared(
+                    lanes.lane | ((instant.micros / 100000::bigint) & 4095::bigint)
+                )
+            ),
+            false
+        ) AS by_some
+    FROM lanes
+    CROSS JOIN instant
+)
+SELECT
+    CASE
+        WHEN watched.by_some THEN 100000::bigint - instant.micros % 100000::bigint
+        WHEN pg_catalog.pg_notify(@channel::text, @payload::text) IS NULL THEN 0::bigint
+        ELSE 0::bigint
+    END::bigint AS rest
+FROM watched
+CROSS JOIN instant;
+
+-- name: Unflushed :exec
+-- Heads a batch of hints: no caller waits for their flush. No rows, no locks.
+SELECT set_config('synchronous_commit', 'off', true);

@@ -56,7 +56,7 @@ var callbacks = excuses{
 	"durable/stuck.go":          "reports a handler that does not return; stopped when it has, and the outcome is written once",
 	"durable/progress.go":       "sends the progress that waited; the reports' turn keeps it from a run that has ended",
 	"durable/calls.go":          "answers a wake-up when its run is due; a drain stops all",
-	"store/postgres/hints.go":   "sends a wake-up after a caller's commit; Close stops it and waits for the sender",
+	"store/postgres/tx.go":      "sends a wake-up after a caller's commit; Close stops it and waits for the sender",
 	"store/postgres/migrate.go": "logs that another process migrates; stopped when the wait ends",
 	"examples/service/main.go":  "shuts the HTTP server down; the function waits for it",
 }

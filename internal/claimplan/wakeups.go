@@ -57,6 +57,15 @@ func (u *WakeUps) Watch(due store.Due, until time.Duration) {
 	u.watches[due.Lane] = watching{due, until}
 }
 
+// Leave ends the watch of a lane. It reports whether there was one.
+func (u *WakeUps) Leave(lane store.LaneID) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	_, watched := u.watches[lane]
+	delete(u.watches, lane)
+	return watched
+}
+
 // AddAnywhere records a wake-up that names no lane.
 func (u *WakeUps) AddAnywhere() {
 	u.mu.Lock()

@@ -43,6 +43,16 @@ func TestWakeUps_WatchALaneForAWhile(t *testing.T) {
 	require.Empty(t, u.Take(11*time.Second).Lanes)
 }
 
+func TestWakeUps_AWatchThatIsLeftIsOver(t *testing.T) {
+	var u claimplan.WakeUps
+	u.Watch(store.Due{Lane: 1, Every: time.Second}, 10*time.Second)
+	u.Watch(store.Due{Lane: 2, Every: time.Second}, 10*time.Second)
+	require.True(t, u.Leave(1))
+	require.False(t, u.Leave(1))
+	require.False(t, u.Leave(3))
+	require.Equal(t, map[store.LaneID]store.Due{2: {Lane: 2, Every: time.Second}}, u.Take(time.Second).Lanes)
+}
+
 func TestWakeUps_AWatchStaysOneForLimitedRuns(t *testing.T) {
 	var u claimplan.WakeUps
 	u.Watch(store.Due{Lane: 1, Every: time.Second, Limited: true}, 10*time.Second)

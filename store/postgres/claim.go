@@ -59,6 +59,7 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 	if err != nil {
 		return nil, s.fail("claim runs", err)
 	}
+	s.claimed.Add(int64(len(got.runs)))
 	if len(request.Admissions) > 0 {
 		return got.runs, nil
 	}

@@ -31,6 +31,8 @@ type crew struct {
 	mu      sync.Mutex // guards what follows
 	self    uint32
 	members []uint32 // all, self included; empty: not known
+	heard   tempo    // notifications for the crew
+	watched watches  // by members
 }
 
 const (
@@ -75,6 +77,11 @@ func (c *crew) serves(names uint64) bool {
 func (c *crew) turn(due store.Due) (after time.Duration, mine bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.takes(due)
+}
+
+// takes is turn; c.mu is held.
+func (c *crew) takes(due store.Due) (after time.Duration, mine bool) {
 	if due.Draw == 0 || len(c.members) == 0 {
 		return 0, due.Passed == 0
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/durable-worker/durable-worker/internal/rules"
+	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
@@ -41,6 +42,7 @@ func (s *Store) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Rece
 			return err
 		}
 		dues = duesOf(runs, set.lanes)
+		s.hints.pace.enqueued(lease.Running())
 		if rules.AnyKeyed(runs) {
 			receipts, freed, err = s.insertKeyed(ctx, s.general, runs, set)
 			return err
@@ -50,8 +52,7 @@ func (s *Store) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Rece
 			receipts, err = s.insertUnkeyed(ctx, s.general, runs, set, perhapsAgain, r)
 		}
 		if err == nil && r != nil {
-			r.arrived(s)
-			dues = nil
+			dues = r.arrived(s)
 		}
 		return err
 	}

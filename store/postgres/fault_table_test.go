@@ -53,7 +53,7 @@ var stops = map[string]faulttest.Stop{
 	"CancelRequests": stop("workers learn with it what is to be cancelled", faulttest.Cancel),
 
 	"Report": stop(reports, faulttest.Report), "HoldRun": stop(children, faulttest.Child), "EnqueueNewKeyed": stop(children, faulttest.Child),
-	"GuardRun": stop(inTx, faulttest.Complete), "CompleteRun": stop(inTx, faulttest.Complete), "NotifyAtCommit": stop(inTx, faulttest.Complete),
+	"GuardRun": stop(inTx, faulttest.Complete), "CompleteRun": stop(inTx, faulttest.Complete), "NotifyUnwatched": stop(inTx, faulttest.Complete),
 	"EnqueueAlike": stop(inTx, faulttest.Complete),
 
 	"Lanes": stop(newLanes, faulttest.Child, faulttest.Complete), "TouchQueues": stop(newLanes, faulttest.Child, faulttest.Complete),
@@ -76,6 +76,8 @@ var notSent = []string{
 	"PenalizeGate", "PostponeRuns", "ReadGates", "ReadKept", "ReadLanes", "ReadLimits", "ReadLines", "RefuseRuns", "Release", "ReleaseFinished",
 	"ReplaceLimits", "SampleWaiting", "SettleLimited", "StartAdmitted", "TakeRefunds", "TakeTurns", "TakeWaiting", "TouchLimits", "TurnHeads", "TurnsLeft", "Unkeep",
 	"WriteLimit", "WriteRates",
+	// Of many enqueues, or of many runs in one: the test has few.
+	"NotifyAtCommit", "Unflushed", "Watch",
 	// Of operators who look at runs and at problems.
 	"AcknowledgeRuns", "BulkDeletes", "ExpiredLeases", "HolderOfRow", "KeyHolderOf", "LanesBefore", "LastAttempt", "LeaseOfRun", "ReadOnly", "OperatorSession", "PauseOfRun", "Problems", "ProblemsOf",
 	"ExamineIdentities", "MayCallFunctions", "ExamineRole", "ExistingTables", "FirstDue", "Pin", "ScheduleOfRun", "TableUsers",

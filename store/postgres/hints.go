@@ -3,11 +3,12 @@ package postgres
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/durable-worker/durable-worker/internal/board"
@@ -116,6 +117,9 @@ func (s *Store) Publish(ctx context.Context, signal store.Signal) error {
 		return fmt.Errorf("publish: %w", err)
 	}
 	if signal.Kind == store.RunsDue && signal.Due.Lane != 0 {
+		if signal.Due.In == 0 && signal.Due.Draw == 0 { // there is more than the worker has room for that may look by itself
+			signal.Due.Draw = newDraw()
+		}
 		s.hintDue([]store.Due{signal.Due})
 	} else {
 		s.hints.out.Put(signal)
@@ -132,20 +136,52 @@ func (s *Store) sendHints(ctx context.Context) {
 		if len(waiting)+len(dues)+len(freed) == 0 {
 			continue
 		}
+		asked := slices.Clone(dues)
 		dues = s.hints.pace.notified(lease.Running(), dues)
+		for i := range asked {
+			asked[i].Runs = dues[i].Runs // without those that have been found
+		}
 		s.hints.here.Give(waiting...)
 		s.giveDue(dues)
 		if s.config.NoNotify {
 			continue
 		}
-		texts := append(payloads(s.hints.self, waiting), duePayloads(s.hints.self, append(dues, s.forOthers(freed)...))...)
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second) // Close waits for it
-		err := s.queries(s.notifier()).Notify(bounded, queries.NotifyParams{Channel: s.names.channel(), Payloads: texts})
+		var err error
+		if tried := s.tried(asked); len(tried) == 0 || ended {
+			freed = append(dues, s.forOthers(freed)...)
+		} else {
+			err = s.notifyUnwatched(bounded, asked, dues, tried)
+			freed = s.forOthers(freed)
+		}
+		if texts := append(payloads(s.hints.self, waiting), duePayloads(s.hints.self, freed)...); len(texts) > 0 {
+			err = errors.Join(err, s.queries(s.notifier()).Notify(bounded, queries.NotifyParams{Channel: s.names.channel(), Payloads: texts}))
+		}
 		if err != nil && bounded.Err() == nil {
 			s.config.Logger.Debug("notifying others failed, they find out by polling", "event", "wakeup.not_sent", "error", err)
 		}
 		cancel()
 	}
+}
+
+// notifyUnwatched notifies of what was asked to be, unless some worker looks there by itself:
+// then that is notified of later.
+func (s *Store) notifyUnwatched(ctx context.Context, asked, dues []store.Due, tried []int64) error {
+	var rest time.Duration
+	b := &batch{names: s.names}
+	b.add(queries.Unflushed)
+	s.addNotify(b, duePayload(s.hints.self, dues), tried, &rest)
+	if err := s.send(ctx, s.notifier(), b); err != nil {
+		return err
+	}
+	if rest > 0 {
+		s.hints.pace.elsewhere(lease.Running(), rest, asked)
+		for i := range asked { // most are found soon
+			asked[i].Runs = 1
+		}
+		s.hints.due.add(asked...)
+	}
+	return nil
 }
 
 // take empties the boxes, for one notification. Wake-ups that a watch covers stay until it
@@ -206,35 +242,65 @@ func (s *Store) giveDue(dues []store.Due) {
 // ride is a notification that goes with an enqueue, in its transaction: neither a
 // round trip nor a commit of its own.
 type ride struct {
-	dues []store.Due
-	sent time.Duration // monotonic clock
+	dues  []store.Due
+	asked []store.Due   // as they came
+	tried []int64       // see Store.tried
+	rest  time.Duration // for which some worker looks by itself; zero: the notification was sent
+	sent  time.Duration // monotonic clock
 }
 
 // ride lets the wake-ups of an enqueue go with it, if the process may notify now and
 // that does not make enqueues wait; else it returns nil.
 func (s *Store) ride(dues []store.Due) *ride {
 	now := lease.Running()
-	s.hints.pace.enqueued(now)
 	mixed := slices.ContainsFunc(dues, func(due store.Due) bool { return due.In > 0 != (dues[0].In > 0) }) // one payload is for either
 	if len(dues) == 0 || mixed || len(dues) > duesPerCall || s.config.NoNotify || s.hints.slow.within(rideRest) || !s.hints.pace.may(now, dues) {
 		return nil
 	}
-	return &ride{dues: s.hints.pace.notified(now, dues), sent: now}
+	r := &ride{asked: slices.Clone(dues), tried: s.tried(dues), sent: now}
+	r.dues = s.hints.pace.notified(now, dues)
+	return r
 }
 
 // add adds the notification to the statements of an enqueue.
 func (r *ride) add(s *Store, b *batch) {
 	if r != nil {
-		b.add(queries.NotifyAtCommit, s.names.channel(), duePayload(s.hints.self, r.dues))
+		s.addNotify(b, duePayload(s.hints.self, r.dues), r.tried, &r.rest)
 	}
 }
 
-// arrived reports this process's own workers.
-func (r *ride) arrived(s *Store) {
+// addNotify adds a notification, unless some worker looks by itself where that is tried; then
+// rest is for how long it does.
+func (s *Store) addNotify(b *batch, payload string, tried []int64, rest *time.Duration) {
+	if *rest = 0; len(tried) == 0 {
+		b.add(queries.NotifyAtCommit, s.names.channel(), payload)
+		return
+	}
+	b.add(queries.NotifyUnwatched, s.names.channel(), payload, tried).Query(func(rows pgx.Rows) error {
+		var micros int64
+		for rows.Next() {
+			if err := rows.Scan(&micros); err != nil {
+				return err
+			}
+		}
+		*rest = time.Duration(micros) * time.Microsecond
+		return rows.Err()
+	})
+}
+
+// arrived reports this process's own workers. It returns what remains to be notified, when
+// no worker looks by itself any more.
+func (r *ride) arrived(s *Store) []store.Due {
+	now := lease.Running()
+	if r.rest > 0 {
+		s.hints.pace.elsewhere(now, r.rest, r.asked)
+		return r.asked
+	}
 	s.giveDue(r.dues)
-	if lease.Running()-r.sent > ridePatience {
+	if now-r.sent > ridePatience {
 		s.hints.slow.mark()
 	}
+	return nil
 }
 
 // notifier is the pool that notifies: the one that the process uses anyway.
@@ -245,129 +311,4 @@ func (s *Store) notifier() *pgxpool.Pool {
 		return s.engine
 	}
 	return s.general
-}
-
-// trailing is how long after an enqueue in a caller's transaction that carries
-// no notification workers are notified that there may be something: the store does
-// not see when the caller commits.
-var trailing = [...]time.Duration{10 * time.Millisecond, 100 * time.Millisecond, time.Second} //nolint:gochecknoglobals // never changes
-
-// txHints bounds the notifications in callers' transactions: commits that
-// notify are serialised by the server.
-type txHints struct {
-	mu    sync.Mutex
-	last  time.Duration // monotonic clock, of the last notification; zero: none
-	rungs [len(trailing)]rung
-	ended bool // the store is closed: no more are armed
-}
-
-// rung is one of the trailing hints. It announces what was trailed while it was armed
-// twice: early, with what it was armed for, and after its whole delay.
-type rung struct {
-	timer *time.Timer // nil: not armed, and both boxes are empty
-	boxes [2]dueBox
-	now   int // the box of what it was armed for; the other one's has come since
-}
-
-// put adds what is trailed.
-func (r *rung) put(dues []store.Due) {
-	if r.timer == nil {
-		r.boxes[r.now].add(dues...)
-	} else {
-		r.boxes[1-r.now].add(dues...)
-	}
-}
-
-// turn returns what the rung announces, and keeps of it what it was not armed for.
-func (r *rung) turn() (dues []store.Due, overrun bool) {
-	dues, overrun = r.boxes[r.now].take(nil)
-	r.now = 1 - r.now
-	since, many := r.boxes[r.now].all()
-	return append(dues, since...), overrun || many
-}
-
-// end stops the trailing hints and returns what they were still to announce: the last has
-// all of it.
-func (h *txHints) end() (dues []store.Due, overrun bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.ended = true
-	for i := range h.rungs {
-		if timer := h.rungs[i].timer; timer != nil {
-			timer.Stop()
-		}
-	}
-	return h.rungs[len(trailing)-1].turn()
-}
-
-// may reports whether a transaction may carry a notification now.
-func (h *txHints) may() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	now := lease.Elapsed()
-	if h.last != 0 && now-h.last < hintPause {
-		return false
-	}
-	h.last = now
-	return true
-}
-
-// hint has workers notified when the transaction is committed.
-func (t *Tx) hint(ctx context.Context, dues []store.Due) error {
-	s := t.store
-	if s.config.NoNotify || len(dues) > duesPerCall || !s.txHints.may() {
-		s.trail(dues)
-		return nil
-	}
-	dues = drawn(dues, newDraw())
-	b := &batch{names: s.names}
-	b.add(queries.NotifyAtCommit, s.names.channel(), duePayload(s.hints.atCommit(), dues))
-	return s.send(ctx, t.binding, b)
-}
-
-// atCommit is what a notification in a caller's transaction says. It is not
-// ours to pass over: our own listeners learn of the commit by it too.
-func (h *hints) atCommit() string { return "commit" }
-
-// trail arms the trailing hints. One that is armed already, perhaps for a
-// transaction that commits earlier, is armed again after it.
-func (s *Store) trail(dues []store.Due) {
-	s.txHints.mu.Lock()
-	defer s.txHints.mu.Unlock()
-	if s.txHints.ended {
-		return
-	}
-	for i := range s.txHints.rungs {
-		r := &s.txHints.rungs[i]
-		if r.put(dues); r.timer == nil {
-			s.arm(i)
-		}
-	}
-}
-
-// arm needs the mutex.
-func (s *Store) arm(i int) {
-	s.txHints.rungs[i].timer = time.AfterFunc(trailing[i], func() { s.fire(i) })
-}
-
-// fire has a trailing hint sent, and arms it again if it has more to announce.
-func (s *Store) fire(i int) {
-	s.txHints.mu.Lock()
-	defer s.txHints.mu.Unlock()
-	if s.txHints.ended {
-		return
-	}
-	r := &s.txHints.rungs[i]
-	s.hintTrailed(r.turn())
-	if r.timer = nil; r.boxes[r.now].any() {
-		s.arm(i)
-	}
-}
-
-// hintTrailed announces what was trailed.
-func (s *Store) hintTrailed(dues []store.Due, overrun bool) {
-	if overrun {
-		s.hint()
-	}
-	s.hintDue(dues)
 }

@@ -58,8 +58,8 @@ func (s *Store) listen(ctx context.Context, crew *crew, hear func(store.Signal))
 		begun: func() { // what came before we listened
 			here.Put(store.Signal{Kind: store.RunsDue}, store.Signal{Kind: store.CancelsRequested}, store.Signal{Kind: store.RunEnded})
 		},
-		heard: func(payload string) { here.Put(signals(s.hints.self, payload)...) },
 	}
+	l.heard = func(payload string) { here.Put(l.watch(ctx, payload)...) }
 	if err := l.receive(ctx); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("listen: %w", err)
 	}
@@ -79,6 +79,8 @@ type listener struct {
 	heard   func(payload string)
 	conn    *pgx.Conn
 	checkAt time.Duration // monotonic clock when the crew is examined next, or the connection tried
+	said    []said        // that the worker looks by itself
+	handing handing       // that watch
 }
 
 // receive waits for notifications on a connection of its own.
@@ -105,7 +107,7 @@ func (l *listener) receive(ctx context.Context) (err error) {
 	}
 	l.begun()
 	for {
-		quiet, cancel := context.WithTimeout(ctx, max(l.checkAt-lease.Elapsed(), time.Millisecond))
+		quiet, cancel := context.WithTimeout(ctx, max(l.pause(), time.Millisecond))
 		notification, err := l.conn.WaitForNotification(quiet)
 		cancel()
 		switch {
@@ -120,6 +122,7 @@ func (l *listener) receive(ctx context.Context) (err error) {
 		case !errors.Is(err, context.DeadlineExceeded):
 			return err
 		}
+		l.handOver(ctx)
 		if lease.Elapsed() >= l.checkAt {
 			if err := l.try(ctx); err != nil {
 				return err
@@ -128,10 +131,22 @@ func (l *listener) receive(ctx context.Context) (err error) {
 	}
 }
 
+// pause is how long to wait for a notification at most.
+func (l *listener) pause() time.Duration {
+	most := l.checkAt - lease.Elapsed()
+	if l.handing.at != 0 {
+		most = min(most, l.handing.at-lease.Running())
+	}
+	return most
+}
+
 // try finds out whether the connection works, and who else listens.
 func (l *listener) try(ctx context.Context) error {
 	l.checkAt = lease.Elapsed() + pingEvery
 	if l.crew != nil {
+		if len(l.said) > 0 {
+			l.say(ctx, nil, 0)
+		}
 		return l.crew.check(ctx, l.Store, l.conn)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,8 +19,7 @@ import (
 // runs that are due later it notifies together. It is pure but for its mutex and its draws.
 type pace struct {
 	mu    sync.Mutex
-	last  time.Duration // monotonic clock of the last enqueue
-	gap   time.Duration // between enqueues, lately
+	tempo tempo         // of enqueues
 	sent  time.Duration // monotonic clock of the last notification; zero: none
 	later time.Duration // monotonic clock of the last notification of runs that are due later; zero: none
 	watch watch
@@ -71,15 +71,7 @@ const (
 func (p *pace) enqueued(now time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	gap := gapMost
-	if p.last != 0 {
-		gap = min(now-p.last, gapMost)
-	}
-	if p.gap == 0 {
-		p.gap = gap
-	}
-	p.gap += (gap - p.gap) / gapPart
-	p.last = now
+	p.tempo.mark(now, 0)
 }
 
 // rest is how long to wait before a notification of these.
@@ -186,13 +178,12 @@ func (p *pace) notified(now time.Duration, all []store.Due) []store.Due {
 		fresh = fresh || opens(due)
 	}
 	draw := newDraw()
-	switch often := p.gap != 0 && p.gap <= watchGap; {
+	switch often := p.tempo.often(); {
 	case !fresh:
 	case often && p.watch.lasts(now) && runs <= watchMost:
 		draw = p.watch.draw
 	case often:
-		every := min(max(p.gap*10/watchShare, watchOften), watchSeldom)
-		p.watch = watch{until: now + watchFor, every: every.Truncate(time.Millisecond), draw: draw, lanes: map[store.LaneID]store.Due{}}
+		p.watch = watch{until: now + watchFor, every: p.tempo.every(), draw: draw, lanes: map[store.LaneID]store.Due{}}
 		all = p.withKnown(now, all)
 	default:
 		p.watch = watch{}
@@ -210,6 +201,33 @@ func (p *pace) notified(now time.Duration, all []store.Due) []store.Due {
 		}
 	}
 	return drawn(all, draw)
+}
+
+// watches reports whether a worker looks by itself in the lanes of all of these.
+func (p *pace) watches(now time.Duration, all []store.Due) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	covers := p.covers(now, all)
+	return !slices.ContainsFunc(all, func(due store.Due) bool { return covers(due) <= 0 })
+}
+
+// elsewhere records that these were not notified, because some worker looks in their lanes
+// by itself for so long.
+func (p *pace) elsewhere(now, rest time.Duration, all []store.Due) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if until := now + rest; !p.watch.lasts(now) {
+		p.watch = watch{until: until, draw: newDraw(), lanes: map[store.LaneID]store.Due{}}
+	} else {
+		p.watch.until = min(p.watch.until, until)
+	}
+	for i := range all {
+		due := all[i]
+		if before, is := p.watch.lanes[due.Lane]; is {
+			due = due.And(before)
+		}
+		p.watch.lanes[due.Lane] = due
+	}
 }
 
 // withKnown adds the lanes that runs have come in lately.

@@ -141,7 +141,8 @@ func (b *dueBox) add(all ...store.Due) (sooner bool) {
 		case len(b.lanes)+len(b.passed) >= mostDue:
 			sooner, b.overrun = sooner || !b.overrun, true
 		case due.Draw != 0:
-			sooner, b.passed = true, append(b.passed, due)
+			sooner = true
+			b.pass(due)
 		case there:
 			due.Due = due.And(before.Due)
 			due.Runs += before.Runs
@@ -157,6 +158,19 @@ func (b *dueBox) add(all ...store.Due) (sooner bool) {
 		}
 	}
 	return sooner
+}
+
+// pass adds a wake-up that is for others than would get it; of several that say that there
+// is more in a lane one will do. b.mu is held.
+func (b *dueBox) pass(due boxed) {
+	same := func(other boxed) bool { return other.Lane == due.Lane && other.Passed == 0 && other.In == 0 }
+	if i := slices.IndexFunc(b.passed, same); i >= 0 && same(due) {
+		due.Due = due.And(b.passed[i].Due)
+		due.Runs = max(due.Runs, b.passed[i].Runs)
+		b.passed[i] = due
+		return
+	}
+	b.passed = append(b.passed, due)
 }
 
 // take empties the box, except of wake-ups that stay; nil: none does.

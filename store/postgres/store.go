@@ -98,6 +98,7 @@ type Store struct {
 	specs    specs
 	hints    hints
 	crews    crews
+	claimed  atomic.Int64 // runs, by the workers of this process
 	txHints  txHints
 	closing  context.CancelFunc
 	running  sync.WaitGroup

@@ -476,3 +476,50 @@ func (q *Queries) Unlimited(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, Unlimited)
 	return err
 }
+
+const Watch = `-- name: Watch :one
+WITH ended AS MATERIALIZED (
+    SELECT count(pg_advisory_unlock(passed.lock)) AS locks
+    FROM (SELECT unnest($1::bigint[]) AS lock) passed
+), instant AS MATERIALIZED (
+    SELECT (extract(epoch FROM clock_timestamp())::float8 * 1000000::float8)::bigint AS micros
+), wanted AS MATERIALIZED (
+    SELECT lanes.lane | ((instant.micros / 100000 + tenths.more) & 4095) AS lock
+    FROM (SELECT unnest($2::bigint[]) AS lane) lanes
+    CROSS JOIN (SELECT generate_series(0, $3::int) AS more) tenths
+    CROSS JOIN instant
+), held AS MATERIALIZED (
+    SELECT wanted.lock
+    FROM wanted
+    WHERE pg_try_advisory_lock(wanted.lock)
+)
+SELECT
+    ARRAY(SELECT held.lock FROM held)::bigint[] AS locks,
+    (100000 - instant.micros % 100000)::bigint AS rest
+FROM instant
+CROSS JOIN ended
+`
+
+type WatchParams struct {
+	Passed []int64
+	Lanes  []int64
+	More   int32
+}
+
+type WatchRow struct {
+	Locks []int64
+	Rest  int64
+}
+
+// Says that the session that listens looks in these lanes by itself, in this tenth of a
+// second and some more: see NotifyUnwatched. First it ends what it has said of those that
+// have passed. Returns the locks that it holds more, and how long the first of the tenths
+// still lasts, in microseconds. A lock that it does not get costs others a notification.
+// No rows. Locks: advisory ones of the session, for which it does not wait.
+// Idempotent: a repeat holds them once more, and has to end them once more.
+func (q *Queries) Watch(ctx context.Context, arg WatchParams) (WatchRow, error) {
+	row := q.db.QueryRow(ctx, Watch, arg.Passed, arg.Lanes, arg.More)
+	var i WatchRow
+	err := row.Scan(&i.Locks, &i.Rest)
+	return i, err
+}

@@ -197,3 +197,75 @@ func (q *Queries) NotifyAtCommit(ctx context.Context, arg NotifyAtCommitParams) 
 	}
 	return items, nil
 }
+
+const NotifyUnwatched = `-- name: NotifyUnwatched :many
+WITH instant AS MATERIALIZED (
+    SELECT (
+        extract(epoch FROM pg_catalog.clock_timestamp())::float8 * 1000000::float8
+    )::bigint AS micros
+), lanes AS MATERIALIZED (
+    SELECT pg_catalog.unnest($3::bigint[]) AS lane
+), watched AS MATERIALIZED (
+    SELECT coalesce(
+            pg_catalog.bool_and(
+                NOT pg_catalog.pg_try_advisory_xact_lock_shared(
+                    lanes.lane | ((instant.micros / 100000::bigint) & 4095::bigint)
+                )
+            ),
+            false
+        ) AS by_some
+    FROM lanes
+    CROSS JOIN instant
+)
+SELECT
+    CASE
+        WHEN watched.by_some THEN 100000::bigint - instant.micros % 100000::bigint
+        WHEN pg_catalog.pg_notify($1::text, $2::text) IS NULL THEN 0::bigint
+        ELSE 0::bigint
+    END::bigint AS rest
+FROM watched
+CROSS JOIN instant
+`
+
+type NotifyUnwatchedParams struct {
+	Channel string
+	Payload string
+	Lanes   []int64
+}
+
+// NotifyAtCommit, unless workers look in all of the lanes by themselves in this tenth of a
+// second. Then none is notified, and rest is how long it lasts. Who looks holds an advisory
+// lock for each lane and tenth, see Watch; what this one takes lasts until the transaction
+// ends, and keeps a watch of this tenth from beginning.
+// Every operator has its types exactly: the caller's search_path may have others.
+// No rows. Locks: advisory ones, shared, for which it does not wait.
+// Idempotent: a repeat in one transaction sends one notification.
+func (q *Queries) NotifyUnwatched(ctx context.Context, arg NotifyUnwatchedParams) ([]int64, error) {
+	rows, err := q.db.Query(ctx, NotifyUnwatched, arg.Channel, arg.Payload, arg.Lanes)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int64
+	for rows.Next() {
+		var rest int64
+		if err := rows.Scan(&rest); err != nil {
+			return nil, err
+		}
+		items = append(items, rest)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const Unflushed = `-- name: Unflushed :exec
+SELECT set_config('synchronous_commit', 'off', true)
+`
+
+// Heads a batch of hints: no caller waits for their flush. No rows, no locks.
+func (q *Queries) Unflushed(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, Unflushed)
+	return err
+}
