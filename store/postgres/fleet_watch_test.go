@@ -25,17 +25,17 @@ import (
 func TestFleet_AnyEnqueuesWakeFew(t *testing.T) {
 	const workers, callers, runs = 8, 6, 200
 	mail := durable.NewJob[struct{}]("mail")
-	for name, enqueue := range map[string]func(t *testing.T, all []opened, i int) error{
-		"by several processes": func(t *testing.T, all []opened, i int) error {
+	for name, enqueue := range map[string]func(t *testing.T, all []opened, conn *pgx.Conn, i int) error{
+		"by several processes": func(t *testing.T, all []opened, _ *pgx.Conn, i int) error {
 			_, err := all[i%len(all)].Enqueue(t.Context(), mail.New(struct{}{}))
 			return err
 		},
-		"with keys": func(t *testing.T, all []opened, i int) error {
+		"with keys": func(t *testing.T, all []opened, _ *pgx.Conn, i int) error {
 			_, err := all[0].Enqueue(t.Context(), mail.New(struct{}{}, durable.Unique(fmt.Sprint(i))))
 			return err
 		},
-		"in transactions": func(t *testing.T, all []opened, _ int) error {
-			return pgx.BeginFunc(t.Context(), connect(t, all[0].url), func(tx pgx.Tx) error {
+		"in transactions": func(t *testing.T, all []opened, conn *pgx.Conn, _ int) error {
+			return pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
 				_, err := all[0].WithTx(tx).Enqueue(t.Context(), mail.New(struct{}{}))
 				return err
 			})
@@ -53,13 +53,13 @@ func TestFleet_AnyEnqueuesWakeFew(t *testing.T) {
 			for i := range all {
 				all[i] = openMigrated(t, place.url, place.schema)
 			}
-			heard := notifications(t, place)
+			conn, heard := connect(t, place.url), notifications(t, place)
 			steadily := func(n int) {
 				t.Helper()
 				pace := time.NewTicker(10 * time.Millisecond)
 				defer pace.Stop()
 				for i := range n {
-					require.NoError(t, enqueue(t, all, i+n))
+					require.NoError(t, enqueue(t, all, conn, i+n))
 					<-pace.C
 				}
 				for range n {
