@@ -123,6 +123,7 @@ func (l *listener) receive(ctx context.Context) (err error) {
 			return err
 		}
 		l.handOver(ctx)
+		l.unsay(ctx)
 		if lease.Elapsed() >= l.checkAt {
 			if err := l.try(ctx); err != nil {
 				return err
@@ -137,6 +138,9 @@ func (l *listener) pause() time.Duration {
 	if l.handing.at != 0 {
 		most = min(most, l.handing.at-lease.Running())
 	}
+	for i := range l.said {
+		most = min(most, l.said[i].until-lease.Running())
+	}
 	return most
 }
 
@@ -144,9 +148,6 @@ func (l *listener) pause() time.Duration {
 func (l *listener) try(ctx context.Context) error {
 	l.checkAt = lease.Elapsed() + pingEvery
 	if l.crew != nil {
-		if len(l.said) > 0 {
-			l.say(ctx, nil, 0)
-		}
 		return l.crew.check(ctx, l.Store, l.conn)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)

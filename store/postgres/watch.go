@@ -216,6 +216,14 @@ func (l *listener) say(ctx context.Context, dues []store.Due, more int) (rest ti
 	return rest
 }
 
+// unsay ends the locks that have passed, which the server would keep room for.
+func (l *listener) unsay(ctx context.Context) {
+	now := lease.Running()
+	if slices.ContainsFunc(l.said, func(one said) bool { return one.until <= now }) {
+		l.say(ctx, nil, 0)
+	}
+}
+
 // passed are the locks of tenths that are over, which it forgets.
 func (l *listener) passed(now time.Duration) []int64 {
 	locks := []int64{}
