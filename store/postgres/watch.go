@@ -118,9 +118,9 @@ func (s *Store) tried(dues []store.Due) (locks []int64) {
 }
 
 // begins decides, of what was notified, what this member is to look for by itself from now
-// on, and how many tenths after this one. Where another one does already, a notification is
-// for one look.
-func (c *crew) begins(now time.Duration, heard []store.Signal) (mine []store.Due, more int) {
+// on, and how many tenths after this one. Where one does already, a notification is for one
+// look; of another lane, it is also for the member that watches: one does so for all lanes.
+func (c *crew) begins(now time.Duration, watching bool, heard []store.Signal) (mine []store.Due, more int) {
 	var open []*store.Due
 	runs, asked, handed := 0, false, false
 	for i := range heard {
@@ -146,23 +146,38 @@ func (c *crew) begins(now time.Duration, heard []store.Signal) (mine []store.Due
 		return nil, 0
 	}
 	more = min(max(len(c.members)/perTenth, 1), tenthsMore)
+	last := c.watched.last
 	for _, due := range open {
 		every := due.Every
 		if due.Every, due.For = 0, 0; !handed && c.watched.until[due.Lane]-now > store.HandOver {
 			continue
 		}
-		c.watched.put(due.Lane, now, now+time.Duration(more)*tenth+tenth/2)
-		one := *due // many runs are for more workers to look once
-		one.Runs = min(one.Runs, 1)
-		if after, is := c.takes(one); is && after == 0 {
-			due.For = time.Duration(more) * tenth
-			if due.Every = every; every == 0 {
-				due.Every = c.heard.every()
-			}
-			mine = append(mine, *due)
+		joins := !handed && last-now > store.HandOver
+		if joins {
+			c.watched.put(due.Lane, now, last)
+		} else {
+			c.watched.put(due.Lane, now, now+time.Duration(more)*tenth+tenth/2)
 		}
+		if joins && watching {
+			due.Draw = 0 // it is this member's, whatever was drawn
+		} else if joins || !c.first(*due) {
+			continue
+		}
+		due.For = time.Duration(more) * tenth
+		if due.Every = every; every == 0 {
+			due.Every = c.heard.every()
+		}
+		mine = append(mine, *due)
 	}
 	return mine, more
+}
+
+// first reports whether a wake-up is this member's before all others: many runs are for
+// several members, of which one continues. c.mu is held.
+func (c *crew) first(due store.Due) bool {
+	due.Runs = min(due.Runs, 1)
+	after, mine := c.takes(due)
+	return mine && after == 0
 }
 
 // watch has the worker look by itself for what was notified, if it is its turn and more is
@@ -177,7 +192,7 @@ func (l *listener) watch(ctx context.Context, payload string) []store.Signal {
 		heard = signals("", payload)
 	}
 	l.handing.drop(heard)
-	mine, more := l.crew.begins(lease.Running(), heard)
+	mine, more := l.crew.begins(lease.Running(), l.handing.at != 0, heard)
 	if len(mine) > 0 {
 		rest := l.say(ctx, mine, more)
 		for i := range heard {
@@ -237,6 +252,10 @@ func (l *listener) passed(now time.Duration) []int64 {
 	return locks
 }
 
+// handedLanes bounds the lanes that are handed over: about as many as a worker claims from
+// without reading their heads.
+const handedLanes = 60
+
 // handing is a watch that is to be handed over before its end, if it has found runs: then
 // what enqueues never finds that none looks. The zero value is none.
 type handing struct {
@@ -252,7 +271,7 @@ func (h *handing) add(now, rest time.Duration, dues []store.Due, found int64) {
 	}
 	for i := range dues {
 		known := slices.ContainsFunc(h.dues, func(due store.Due) bool { return due.Lane == dues[i].Lane })
-		if !known && len(h.dues) < watchLanes {
+		if !known && len(h.dues) < handedLanes {
 			h.dues = append(h.dues, dues[i])
 		}
 	}

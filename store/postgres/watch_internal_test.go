@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -18,7 +19,7 @@ func notice(lane store.LaneID, job string) []store.Signal {
 func beginners(all []*crew, now time.Duration, heard []store.Signal) (who []int) {
 	for i, c := range all {
 		own := append([]store.Signal(nil), heard...)
-		if mine, _ := c.begins(now, own); len(mine) > 0 {
+		if mine, _ := c.begins(now, false, own); len(mine) > 0 {
 			who = append(who, i)
 		}
 	}
@@ -36,7 +37,11 @@ func TestWatch_OneBeginsWhereNotificationsComeOften(t *testing.T) {
 		require.Less(t, now, 2*time.Second)
 	}
 	require.Empty(t, beginners(all, now, notice(1, "a")), "one looks already")
-	require.Len(t, beginners(all, now, notice(2, "b")), 1, "not in the other lane")
+	other := notice(2, "b")
+	mine, _ := all[7].begins(now, true, append([]store.Signal(nil), other...))
+	require.Len(t, mine, 1, "who watches also looks in another lane")
+	require.Zero(t, mine[0].Draw, "whatever was drawn")
+	require.Empty(t, beginners(slices.Concat(all[:7], all[8:]), now, other), "and no other does")
 	require.Empty(t, beginners(all, now, notice(3, "c")), "nobody serves that job")
 	handed := notice(1, "a")
 	handed[0].Due.Every, handed[0].Due.For = 7*time.Millisecond, store.HandOver
@@ -57,7 +62,7 @@ func TestWatch_ThoseWhoDoNotKnowTheOthersDoNotBegin(t *testing.T) {
 	c := crewOf(1)[0]
 	c.members = nil
 	for now := time.Second; now < 2*time.Second; now += 5 * time.Millisecond {
-		mine, _ := c.begins(now, notice(1, "a"))
+		mine, _ := c.begins(now, false, notice(1, "a"))
 		require.Empty(t, mine)
 	}
 }
