@@ -148,7 +148,7 @@ func (s *Store) sendHints(ctx context.Context) {
 		}
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second) // Close waits for it
 		var err error
-		if tried := s.tried(asked); len(tried) == 0 || ended {
+		if tried := s.locksToTry(asked); len(tried) == 0 || ended {
 			freed = append(dues, s.forOthers(freed)...)
 		} else {
 			err = s.notifyUnwatched(bounded, asked, dues, tried)
@@ -175,7 +175,7 @@ func (s *Store) notifyUnwatched(ctx context.Context, asked, dues []store.Due, tr
 		return err
 	}
 	if rest > 0 {
-		s.hints.pace.elsewhere(lease.Running(), rest, asked)
+		s.hints.pace.watchedByAnother(lease.Running(), rest, asked)
 		for i := range asked { // most are found soon
 			asked[i].Runs = 1
 		}
@@ -244,7 +244,7 @@ func (s *Store) giveDue(dues []store.Due) {
 type ride struct {
 	dues  []store.Due
 	asked []store.Due   // as they came
-	tried []int64       // see Store.tried
+	tried []int64       // see Store.locksToTry
 	rest  time.Duration // for which some worker looks by itself; zero: the notification was sent
 	sent  time.Duration // monotonic clock
 }
@@ -257,7 +257,7 @@ func (s *Store) ride(dues []store.Due) *ride {
 	if len(dues) == 0 || mixed || len(dues) > duesPerCall || s.config.NoNotify || s.hints.slow.within(rideRest) || !s.hints.pace.may(now, dues) {
 		return nil
 	}
-	r := &ride{asked: slices.Clone(dues), tried: s.tried(dues), sent: now}
+	r := &ride{asked: slices.Clone(dues), tried: s.locksToTry(dues), sent: now}
 	r.dues = s.hints.pace.notified(now, dues)
 	return r
 }
@@ -293,7 +293,7 @@ func (s *Store) addNotify(b *batch, payload string, tried []int64, rest *time.Du
 func (r *ride) arrived(s *Store) []store.Due {
 	now := lease.Running()
 	if r.rest > 0 {
-		s.hints.pace.elsewhere(now, r.rest, r.asked)
+		s.hints.pace.watchedByAnother(now, r.rest, r.asked)
 		return r.asked
 	}
 	s.giveDue(r.dues)

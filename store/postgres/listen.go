@@ -73,14 +73,14 @@ const stayIdle = "SELECT pg_catalog.set_config('idle_session_timeout', '0', fals
 // listener is a Listen under way.
 type listener struct {
 	*Store
-	crew    *crew // nil: of a listener that does not work
-	channel string
-	begun   func()
-	heard   func(payload string)
-	conn    *pgx.Conn
-	checkAt time.Duration // monotonic clock when the crew is examined next, or the connection tried
-	said    []said        // that the worker looks by itself
-	handing handing       // that watch
+	crew     *crew // nil: of a listener that does not work
+	channel  string
+	begun    func()
+	heard    func(payload string)
+	conn     *pgx.Conn
+	checkAt  time.Duration // monotonic clock when the crew is examined next, or the connection tried
+	tenths   []heldTenth   // in which this worker has announced that it watches
+	handover handover      // of that watch to another worker
 }
 
 // receive waits for notifications on a connection of its own.
@@ -123,7 +123,7 @@ func (l *listener) receive(ctx context.Context) (err error) {
 			return err
 		}
 		l.handOver(ctx)
-		l.unsay(ctx)
+		l.releaseExpired(ctx)
 		if lease.Elapsed() >= l.checkAt {
 			if err := l.try(ctx); err != nil {
 				return err
@@ -135,11 +135,11 @@ func (l *listener) receive(ctx context.Context) (err error) {
 // pause is how long to wait for a notification at most.
 func (l *listener) pause() time.Duration {
 	most := l.checkAt - lease.Elapsed()
-	if l.handing.at != 0 {
-		most = min(most, l.handing.at-lease.Running())
+	if l.handover.at != 0 {
+		most = min(most, l.handover.at-lease.Running())
 	}
-	for i := range l.said {
-		most = min(most, l.said[i].until-lease.Running())
+	for i := range l.tenths {
+		most = min(most, l.tenths[i].until-lease.Running())
 	}
 	return most
 }

@@ -204,7 +204,7 @@ func (p *pace) notified(now time.Duration, all []store.Due) []store.Due {
 }
 
 // watches reports whether a worker looks by itself in the lanes of all of these.
-func (p *pace) watches(now time.Duration, all []store.Due) bool {
+func (p *pace) allWatched(now time.Duration, all []store.Due) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	covers := p.covers(now, all)
@@ -213,7 +213,7 @@ func (p *pace) watches(now time.Duration, all []store.Due) bool {
 
 // elsewhere records that these were not notified, because some worker looks in their lanes
 // by itself for so long.
-func (p *pace) elsewhere(now, rest time.Duration, all []store.Due) {
+func (p *pace) watchedByAnother(now, rest time.Duration, all []store.Due) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if until := now + rest; !p.watch.lasts(now) {

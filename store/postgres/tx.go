@@ -306,16 +306,16 @@ func (h *txHints) may() bool {
 // hint has workers notified when the transaction is committed.
 func (t *Tx) hint(ctx context.Context, dues []store.Due) error {
 	s := t.store
-	if s.config.NoNotify || len(dues) > duesPerCall || s.hints.pace.watches(lease.Running(), dues) || !s.txHints.may() {
+	if s.config.NoNotify || len(dues) > duesPerCall || s.hints.pace.allWatched(lease.Running(), dues) || !s.txHints.may() {
 		s.trail(dues)
 		return nil
 	}
-	asked, tried, rest := slices.Clone(dues), s.tried(dues), time.Duration(0)
+	asked, tried, rest := slices.Clone(dues), s.locksToTry(dues), time.Duration(0)
 	b := &batch{names: s.names}
 	s.addNotify(b, duePayload(s.hints.atCommit(), drawn(dues, newDraw())), tried, &rest)
 	err := s.send(ctx, t.binding, b)
 	if err == nil && rest > 0 {
-		s.hints.pace.elsewhere(lease.Running(), rest, asked)
+		s.hints.pace.watchedByAnother(lease.Running(), rest, asked)
 		s.trail(asked)
 	}
 	return err

@@ -79,7 +79,7 @@ func (w *watches) put(lane store.LaneID, now, until time.Duration) {
 const watchesMost = 100
 
 // since is when no member looked any more; zero: some member does, or none ever did.
-func (w *watches) since(now time.Duration) time.Duration {
+func (w *watches) endedAt(now time.Duration) time.Duration {
 	if w.last > now {
 		return 0
 	}
@@ -87,7 +87,7 @@ func (w *watches) since(now time.Duration) time.Duration {
 }
 
 // watched are the locks of what a wake-up is about, but for the tenth.
-func (n *namespace) watched(due *store.Due) (locks []int64) {
+func (n *namespace) watchLocks(due *store.Due) (locks []int64) {
 	class := int64(int32(hashed("durable/"+n.schema+"/watch"))) << 32 //nolint:gosec // any 32 bits will do
 	lock := func(limited int64) { locks = append(locks, class|(int64(due.Lane)<<1|limited)&(1<<19-1)<<12) }
 	if due.Mixed || !due.Limited {
@@ -101,7 +101,7 @@ func (n *namespace) watched(due *store.Due) (locks []int64) {
 
 // tried are the locks of what is to be notified, none where workers are to be notified
 // whether or not one looks by itself: it might not find all of it.
-func (s *Store) tried(dues []store.Due) (locks []int64) {
+func (s *Store) locksToTry(dues []store.Due) (locks []int64) {
 	runs := 0
 	for i := range dues {
 		due := &dues[i]
@@ -109,7 +109,7 @@ func (s *Store) tried(dues []store.Due) (locks []int64) {
 			return nil
 		}
 		runs += due.Runs
-		locks = append(locks, s.names.watched(due)...)
+		locks = append(locks, s.names.watchLocks(due)...)
 	}
 	if runs > store.RunsPerWorker || len(locks) > triedLanes {
 		return nil
@@ -120,7 +120,7 @@ func (s *Store) tried(dues []store.Due) (locks []int64) {
 // begins decides, of what was notified, what this member is to look for by itself from now
 // on, and how many tenths after this one. Where one does already, a notification is for one
 // look; of another lane, it is also for the member that watches: one does so for all lanes.
-func (c *crew) begins(now time.Duration, watching bool, heard []store.Signal) (mine []store.Due, more int) {
+func (c *crew) startWatching(now time.Duration, watching bool, heard []store.Signal) (mine []store.Due, more int) {
 	var open []*store.Due
 	runs, asked, handed := 0, false, false
 	for i := range heard {
@@ -140,7 +140,7 @@ func (c *crew) begins(now time.Duration, watching bool, heard []store.Signal) (m
 		return nil, 0
 	}
 	if !handed {
-		c.heard.mark(now, c.watched.since(now))
+		c.heard.mark(now, c.watched.endedAt(now))
 	}
 	if !handed && !asked && !c.heard.often() {
 		return nil, 0
@@ -191,10 +191,10 @@ func (l *listener) watch(ctx context.Context, payload string) []store.Signal {
 	if own {
 		heard = signals("", payload)
 	}
-	l.handing.drop(heard)
-	mine, more := l.crew.begins(lease.Running(), l.handing.at != 0, heard)
+	l.handover.drop(heard)
+	mine, more := l.crew.startWatching(lease.Running(), l.handover.at != 0, heard)
 	if len(mine) > 0 {
-		rest := l.say(ctx, mine, more)
+		rest := l.announceWatch(ctx, mine, more)
 		for i := range heard {
 			if due := &heard[i].Due; due.For > 0 {
 				due.For = max(due.For, rest)
@@ -209,12 +209,12 @@ func (l *listener) watch(ctx context.Context, payload string) []store.Signal {
 
 // say holds the locks of lanes for this tenth of a second and some more, and ends those that
 // have passed. It returns how long they last.
-func (l *listener) say(ctx context.Context, dues []store.Due, more int) (rest time.Duration) {
+func (l *listener) announceWatch(ctx context.Context, dues []store.Due, more int) (rest time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	p := queries.WatchParams{Lanes: []int64{}, More: small(more), Passed: l.passed(lease.Running())}
+	p := queries.WatchParams{Lanes: []int64{}, More: small(more), Passed: l.takeExpired(lease.Running())}
 	for i := range dues {
-		p.Lanes = append(p.Lanes, l.names.watched(&dues[i])...)
+		p.Lanes = append(p.Lanes, l.names.watchLocks(&dues[i])...)
 	}
 	row, err := l.queries(l.conn).Watch(ctx, p)
 	if err != nil { // the connection is of no use any more, as waiting on it will show
@@ -223,26 +223,26 @@ func (l *listener) say(ctx context.Context, dues []store.Due, more int) (rest ti
 	now := lease.Running()
 	rest = time.Duration(row.Rest)*time.Microsecond + time.Duration(more)*tenth
 	for _, lock := range row.Locks {
-		l.said = append(l.said, said{lock, now + rest})
+		l.tenths = append(l.tenths, heldTenth{lock, now + rest})
 	}
 	if len(dues) > 0 {
-		l.handing.add(now, rest, dues, l.claimed.Load())
+		l.handover.add(now, rest, dues, l.claimed.Load())
 	}
 	return rest
 }
 
 // unsay ends the locks that have passed, which the server would keep room for.
-func (l *listener) unsay(ctx context.Context) {
+func (l *listener) releaseExpired(ctx context.Context) {
 	now := lease.Running()
-	if slices.ContainsFunc(l.said, func(one said) bool { return one.until <= now }) {
-		l.say(ctx, nil, 0)
+	if slices.ContainsFunc(l.tenths, func(one heldTenth) bool { return one.until <= now }) {
+		l.announceWatch(ctx, nil, 0)
 	}
 }
 
 // passed are the locks of tenths that are over, which it forgets.
-func (l *listener) passed(now time.Duration) []int64 {
+func (l *listener) takeExpired(now time.Duration) []int64 {
 	locks := []int64{}
-	l.said = slices.DeleteFunc(l.said, func(one said) bool {
+	l.tenths = slices.DeleteFunc(l.tenths, func(one heldTenth) bool {
 		over := one.until <= now
 		if over {
 			locks = append(locks, one.lock)
@@ -258,16 +258,16 @@ const handedLanes = 60
 
 // handing is a watch that is to be handed over before its end, if it has found runs: then
 // what enqueues never finds that none looks. The zero value is none.
-type handing struct {
+type handover struct {
 	began time.Duration // monotonic clock
 	at    time.Duration // likewise; zero: none is under way
 	dues  []store.Due
 	found int64 // runs that the process had claimed before
 }
 
-func (h *handing) add(now, rest time.Duration, dues []store.Due, found int64) {
+func (h *handover) add(now, rest time.Duration, dues []store.Due, found int64) {
 	if h.at == 0 {
-		*h = handing{began: now, at: now + rest - store.HandOver, found: found}
+		*h = handover{began: now, at: now + rest - store.HandOver, found: found}
 	}
 	for i := range dues {
 		known := slices.ContainsFunc(h.dues, func(due store.Due) bool { return due.Lane == dues[i].Lane })
@@ -278,7 +278,7 @@ func (h *handing) add(now, rest time.Duration, dues []store.Due, found int64) {
 }
 
 // drop leaves lanes to the member that another one, or this one, has handed them over to.
-func (h *handing) drop(heard []store.Signal) {
+func (h *handover) drop(heard []store.Signal) {
 	h.dues = slices.DeleteFunc(h.dues, func(due store.Due) bool {
 		return slices.ContainsFunc(heard, func(signal store.Signal) bool { return signal.Due.For == store.HandOver && signal.Due.Lane == due.Lane })
 	})
@@ -286,7 +286,7 @@ func (h *handing) drop(heard []store.Signal) {
 
 // next ends the watch and returns what is to be notified, for the next member to look for by
 // itself; nothing if few runs have been found.
-func (h *handing) next(now time.Duration, found int64) (dues []store.Due) {
+func (h *handover) next(now time.Duration, found int64) (dues []store.Due) {
 	gap := now - h.began
 	if n := found - h.found; n > 0 {
 		gap /= time.Duration(n)
@@ -299,17 +299,17 @@ func (h *handing) next(now time.Duration, found int64) (dues []store.Due) {
 		due := &dues[i]
 		due.Runs, due.Every, due.For, due.Draw = 1, every, store.HandOver, draw
 	}
-	*h = handing{}
+	*h = handover{}
 	return dues
 }
 
 // handOver hands a watch over, if it is time. The member whose turn it is may be this one.
 func (l *listener) handOver(ctx context.Context) {
 	now := lease.Running()
-	if l.handing.at == 0 || now < l.handing.at {
+	if l.handover.at == 0 || now < l.handover.at {
 		return
 	}
-	dues := l.handing.next(now, l.claimed.Load())
+	dues := l.handover.next(now, l.claimed.Load())
 	if len(dues) == 0 || l.config.NoNotify {
 		return
 	}
@@ -319,7 +319,7 @@ func (l *listener) handOver(ctx context.Context) {
 }
 
 // said is a lock that says that this session looks in a lane.
-type said struct {
+type heldTenth struct {
 	lock  int64
 	until time.Duration // monotonic clock
 }

@@ -19,7 +19,7 @@ func notice(lane store.LaneID, job string) []store.Signal {
 func beginners(all []*crew, now time.Duration, heard []store.Signal) (who []int) {
 	for i, c := range all {
 		own := append([]store.Signal(nil), heard...)
-		if mine, _ := c.begins(now, false, own); len(mine) > 0 {
+		if mine, _ := c.startWatching(now, false, own); len(mine) > 0 {
 			who = append(who, i)
 		}
 	}
@@ -38,7 +38,7 @@ func TestWatch_OneBeginsWhereNotificationsComeOften(t *testing.T) {
 	}
 	require.Empty(t, beginners(all, now, notice(1, "a")), "one looks already")
 	other := notice(2, "b")
-	mine, _ := all[7].begins(now, true, append([]store.Signal(nil), other...))
+	mine, _ := all[7].startWatching(now, true, append([]store.Signal(nil), other...))
 	require.Len(t, mine, 1, "who watches also looks in another lane")
 	require.Zero(t, mine[0].Draw, "whatever was drawn")
 	require.Empty(t, beginners(slices.Concat(all[:7], all[8:]), now, other), "and no other does")
@@ -62,13 +62,13 @@ func TestWatch_ThoseWhoDoNotKnowTheOthersDoNotBegin(t *testing.T) {
 	c := crewOf(1)[0]
 	c.members = nil
 	for now := time.Second; now < 2*time.Second; now += 5 * time.Millisecond {
-		mine, _ := c.begins(now, false, notice(1, "a"))
+		mine, _ := c.startWatching(now, false, notice(1, "a"))
 		require.Empty(t, mine)
 	}
 }
 
 func TestWatch_IsHandedOverWhereRunsAreFound(t *testing.T) {
-	var h handing
+	var h handover
 	due := store.Due{Lane: 1, Names: 7, Every: 9 * time.Millisecond}
 	h.add(time.Second, 250*time.Millisecond, []store.Due{due}, 100)
 	require.Equal(t, 1250*time.Millisecond-store.HandOver, h.at)
@@ -94,18 +94,18 @@ func TestWatch_WhatMayBeLeftToIt(t *testing.T) {
 	s := &Store{names: &namespace{schema: defaultSchema}}
 	plain := store.Due{Lane: 5, Runs: 1}
 	limited, mixed := store.Due{Lane: 5, Runs: 1, Limited: true}, store.Due{Lane: 5, Runs: 1, Limited: true, Mixed: true}
-	require.Len(t, s.tried([]store.Due{plain}), 1)
-	require.NotEqual(t, s.tried([]store.Due{plain}), s.tried([]store.Due{limited}))
-	require.ElementsMatch(t, append(s.tried([]store.Due{plain}), s.tried([]store.Due{limited})...), s.tried([]store.Due{mixed}))
+	require.Len(t, s.locksToTry([]store.Due{plain}), 1)
+	require.NotEqual(t, s.locksToTry([]store.Due{plain}), s.locksToTry([]store.Due{limited}))
+	require.ElementsMatch(t, append(s.locksToTry([]store.Due{plain}), s.locksToTry([]store.Due{limited})...), s.locksToTry([]store.Due{mixed}))
 	for name, dues := range map[string][]store.Due{
 		"none": nil, "many": {{Lane: 5, Runs: store.RunsPerWorker + 1}}, "later": {{Lane: 5, Runs: 1, In: time.Second}}, "no lane": {{Runs: 1}},
 		"passed on": {{Lane: 5, Runs: 1, Draw: 3}}, "one of them later": {plain, {Lane: 6, Runs: 1, In: time.Second}},
 	} {
-		require.Empty(t, s.tried(dues), name)
+		require.Empty(t, s.locksToTry(dues), name)
 	}
 	seen := map[int64]bool{}
 	for lane := store.LaneID(1); lane < 1000; lane++ {
-		for _, lock := range s.names.watched(&store.Due{Lane: lane, Limited: true, Mixed: true}) {
+		for _, lock := range s.names.watchLocks(&store.Due{Lane: lane, Limited: true, Mixed: true}) {
 			require.Zero(t, lock&4095, "that is for the tenth")
 			require.False(t, seen[lock])
 			seen[lock] = true
