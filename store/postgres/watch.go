@@ -11,34 +11,38 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
-// A worker that looks by itself says so on the server, so that no process notifies of what
-// it finds anyway, however many processes enqueue. It holds an advisory lock for each lane
-// and each tenth of a second that it looks in, on the connection that listens; what
-// enqueues tries whether those of the present tenth are held. When the worker dies, its
-// locks go with its connection; when it stops for a while, they are of tenths that pass.
+// While runs arrive frequently, one worker of a crew watches: it claims every few
+// milliseconds without being notified. It announces that on the server, so that no process
+// sends a notification for a run that the watcher finds anyway, however many processes
+// enqueue.
 //
-// Who begins is whose turn a notification is, if several have come one soon after the other:
-// each member receives all, and so they mostly agree. It hands the watch over before its end,
-// to the member whose turn is next.
+// The announcement is an advisory lock for each lane and each tenth of a second of the
+// watch, held by the session that listens. An enqueue tries the locks of the current tenth
+// and sends its notification only if they are free. If the watcher dies, its session ends
+// and releases its locks. If it stalls, its locks soon belong to tenths that have passed.
+//
+// The member whose turn a notification is starts the watch, once notifications arrive close
+// together. Every member receives every notification, so they mostly agree on whose turn it
+// is. Before a watch ends, the watcher hands it over to the member whose turn is next.
 const (
 	tenth = 100 * time.Millisecond
-	// A watch lasts until the end of the tenth in which it begins and of some more, the
-	// more the larger the crew: the more often some member polls.
+	// A watch lasts for the rest of the current tenth and for one to tenthsMore further
+	// ones: one for every perTenth members, since a larger crew polls more often and finds
+	// sooner what a stalled watcher misses.
 	tenthsMore = 4
-	perTenth   = 10 // members
-	// triedLanes bounds the lanes of one notification of which it is tried whether some
-	// worker looks in them.
+	perTenth   = 10
+	// triedLanes bounds the locks that an enqueue tries. With more it notifies.
 	triedLanes = 8
 )
 
-// tempo is how soon after each other things have happened lately. The zero value knows of
-// none.
+// tempo estimates the time between events of one kind by an exponential moving average.
+// The zero value has seen none.
 type tempo struct {
 	last time.Duration // monotonic clock; zero: none
-	gap  time.Duration
+	gap  time.Duration // the average; zero: unknown
 }
 
-// mark records that one has happened. What passed before since does not count.
+// mark records an event. Only the part of the gap after since counts.
 func (t *tempo) mark(now, since time.Duration) {
 	gap := gapMost
 	if t.last != 0 {
@@ -51,20 +55,21 @@ func (t *tempo) mark(now, since time.Duration) {
 	t.last = now
 }
 
-// often reports whether more are to be expected soon.
+// often reports whether the next event is likely within watchGap.
 func (t *tempo) often() bool { return t.gap != 0 && t.gap <= watchGap }
 
-// every is how often to look by oneself.
+// every returns the pause between two claims of a watch at this tempo.
 func (t *tempo) every() time.Duration {
 	return min(max(t.gap*10/watchShare, watchOften), watchSeldom).Truncate(time.Millisecond)
 }
 
-// watches is until when some member looks in lanes by itself, about. The zero value has none.
+// watches records until when, roughly, some member watches each lane. The zero value has none.
 type watches struct {
 	until map[store.LaneID]time.Duration // monotonic clock
-	last  time.Duration                  // of all
+	last  time.Duration                  // the latest of them
 }
 
+// put records a watch of a lane.
 func (w *watches) put(lane store.LaneID, now, until time.Duration) {
 	if w.until == nil {
 		w.until = map[store.LaneID]time.Duration{}
@@ -75,10 +80,10 @@ func (w *watches) put(lane store.LaneID, now, until time.Duration) {
 	w.until[lane], w.last = until, max(w.last, until)
 }
 
-// watchesMost is from how many lanes on those are forgotten in which no member looks.
+// watchesMost is the number of lanes from which put first drops the watches that have ended.
 const watchesMost = 100
 
-// since is when no member looked any more; zero: some member does, or none ever did.
+// endedAt returns when the last watch ended; zero: one is under way, or there was none.
 func (w *watches) endedAt(now time.Duration) time.Duration {
 	if w.last > now {
 		return 0
@@ -86,7 +91,8 @@ func (w *watches) endedAt(now time.Duration) time.Duration {
 	return w.last
 }
 
-// watched are the locks of what a wake-up is about, but for the tenth.
+// watchLocks returns the advisory locks that stand for the runs of a wake-up, one each for
+// its unlimited and its limited runs. The lowest twelve bits are left for the tenth.
 func (n *namespace) watchLocks(due *store.Due) (locks []int64) {
 	class := int64(int32(hashed("durable/"+n.schema+"/watch"))) << 32 //nolint:gosec // any 32 bits will do
 	lock := func(limited int64) { locks = append(locks, class|(int64(due.Lane)<<1|limited)&(1<<19-1)<<12) }
@@ -99,8 +105,8 @@ func (n *namespace) watchLocks(due *store.Due) (locks []int64) {
 	return locks
 }
 
-// tried are the locks of what is to be notified, none where workers are to be notified
-// whether or not one looks by itself: it might not find all of it.
+// locksToTry returns the locks that a notification depends on. It returns none if workers
+// must be notified in any case, because a watcher might not find all of these runs.
 func (s *Store) locksToTry(dues []store.Due) (locks []int64) {
 	runs := 0
 	for i := range dues {
@@ -117,49 +123,44 @@ func (s *Store) locksToTry(dues []store.Due) (locks []int64) {
 	return locks
 }
 
-// begins decides, of what was notified, what this member is to look for by itself from now
-// on, and how many tenths after this one. Where one does already, a notification is for one
-// look; of another lane, it is also for the member that watches: one does so for all lanes.
+// startWatching decides which of the notified lanes this member watches from now on, and
+// for how many tenths after the current one. It sets Every and For of their wake-ups, and
+// clears them in the others. A notification for a lane that some member watches already asks
+// for a single claim. If it is for another lane, the watcher, which watching reports this
+// member to be, adds that lane to its watch, so that one member watches all lanes.
 func (c *crew) startWatching(now time.Duration, watching bool, heard []store.Signal) (mine []store.Due, more int) {
-	var open []*store.Due
-	runs, asked, handed := 0, false, false
-	for i := range heard {
-		due := &heard[i].Due
-		if heard[i].Kind != store.RunsDue || due.Names == 0 || due.In > 0 || due.Passed > 0 || due.Draw == 0 || !c.serves(due.Names) {
-			continue
-		}
-		open, runs = append(open, due), runs+due.Runs
-		asked, handed = asked || due.For > 0, handed || due.For == store.HandOver
-	}
+	dues, runs := c.watchable(heard)
 	if runs == 0 || runs > watchMost {
 		return nil, 0
 	}
+	asked := slices.ContainsFunc(dues, func(due *store.Due) bool { return due.For > 0 })
+	handedOver := slices.ContainsFunc(dues, func(due *store.Due) bool { return due.For == store.HandOver })
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.members) == 0 {
 		return nil, 0
 	}
-	if !handed {
+	if !handedOver {
 		c.heard.mark(now, c.watched.endedAt(now))
 	}
-	if !handed && !asked && !c.heard.often() {
+	if !asked && !c.heard.often() {
 		return nil, 0
 	}
 	more = min(max(len(c.members)/perTenth, 1), tenthsMore)
-	last := c.watched.last
-	for _, due := range open {
+	end := now + time.Duration(more)*tenth + tenth/2
+	joins := !handedOver && c.watched.last-now > store.HandOver // a watch that is under way
+	if joins {
+		end = c.watched.last
+	}
+	for _, due := range dues {
 		every := due.Every
-		if due.Every, due.For = 0, 0; !handed && c.watched.until[due.Lane]-now > store.HandOver {
+		due.Every, due.For = 0, 0
+		if !handedOver && c.watched.until[due.Lane]-now > store.HandOver {
 			continue
 		}
-		joins := !handed && last-now > store.HandOver
-		if joins {
-			c.watched.put(due.Lane, now, last)
-		} else {
-			c.watched.put(due.Lane, now, now+time.Duration(more)*tenth+tenth/2)
-		}
+		c.watched.put(due.Lane, now, end)
 		if joins && watching {
-			due.Draw = 0 // it is this member's, whatever was drawn
+			due.Draw = 0 // this member answers it, whichever the draw chooses
 		} else if joins || !c.first(*due) {
 			continue
 		}
@@ -172,22 +173,35 @@ func (c *crew) startWatching(now time.Duration, watching bool, heard []store.Sig
 	return mine, more
 }
 
-// first reports whether a wake-up is this member's before all others: many runs are for
-// several members, of which one continues. c.mu is held.
+// watchable returns the wake-ups that a member of this crew may watch for, and the number
+// of their runs.
+func (c *crew) watchable(heard []store.Signal) (dues []*store.Due, runs int) {
+	for i := range heard {
+		due := &heard[i].Due
+		if heard[i].Kind == store.RunsDue && due.Names != 0 && due.In == 0 && due.Passed == 0 && due.Draw != 0 && c.serves(due.Names) {
+			dues, runs = append(dues, due), runs+due.Runs
+		}
+	}
+	return dues, runs
+}
+
+// first reports whether this member is the first in the order that a wake-up draws. Several
+// members answer a wake-up for many runs; only the first of them continues with a watch.
+// c.mu is held.
 func (c *crew) first(due store.Due) bool {
 	due.Runs = min(due.Runs, 1)
 	after, mine := c.takes(due)
 	return mine && after == 0
 }
 
-// watch has the worker look by itself for what was notified, if it is its turn and more is
-// to be expected, and says so on the server. It returns what was notified with that.
+// watch reads a notification and starts a watch if it is this worker's turn and more runs
+// are expected soon. It returns the signals for the worker, with the watch that they ask for.
 func (l *listener) watch(ctx context.Context, payload string) []store.Signal {
 	heard := signals(l.hints.self, payload)
 	if l.crew == nil {
 		return heard
 	}
-	own := heard == nil // the worker knows already, but for a watch
+	own := heard == nil // sent by this process: its workers know of the runs, not of a watch
 	if own {
 		heard = signals("", payload)
 	}
@@ -207,8 +221,9 @@ func (l *listener) watch(ctx context.Context, payload string) []store.Signal {
 	return heard
 }
 
-// say holds the locks of lanes for this tenth of a second and some more, and ends those that
-// have passed. It returns how long they last.
+// announceWatch acquires the locks of lanes for the current tenth of a second and for more
+// further ones, and releases those of tenths that have passed. It returns how long the
+// acquired ones last.
 func (l *listener) announceWatch(ctx context.Context, dues []store.Due, more int) (rest time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -217,7 +232,7 @@ func (l *listener) announceWatch(ctx context.Context, dues []store.Due, more int
 		p.Lanes = append(p.Lanes, l.names.watchLocks(&dues[i])...)
 	}
 	row, err := l.queries(l.conn).Watch(ctx, p)
-	if err != nil { // the connection is of no use any more, as waiting on it will show
+	if err != nil { // the connection is broken; receive notices that when it next waits on it
 		return 0
 	}
 	now := lease.Running()
@@ -231,7 +246,8 @@ func (l *listener) announceWatch(ctx context.Context, dues []store.Due, more int
 	return rest
 }
 
-// unsay ends the locks that have passed, which the server would keep room for.
+// releaseExpired releases the locks of tenths that have passed, so that they take no room in
+// the lock table of the server.
 func (l *listener) releaseExpired(ctx context.Context) {
 	now := lease.Running()
 	if slices.ContainsFunc(l.tenths, func(one heldTenth) bool { return one.until <= now }) {
@@ -239,7 +255,7 @@ func (l *listener) releaseExpired(ctx context.Context) {
 	}
 }
 
-// passed are the locks of tenths that are over, which it forgets.
+// takeExpired returns the locks of tenths that have passed and forgets them.
 func (l *listener) takeExpired(now time.Duration) []int64 {
 	locks := []int64{}
 	l.tenths = slices.DeleteFunc(l.tenths, func(one heldTenth) bool {
@@ -252,19 +268,20 @@ func (l *listener) takeExpired(now time.Duration) []int64 {
 	return locks
 }
 
-// handedLanes bounds the lanes that are handed over: about as many as a worker claims from
-// without reading their heads.
+// handedLanes bounds the lanes of a handover: about as many as a worker claims from without
+// reading their heads.
 const handedLanes = 60
 
-// handing is a watch that is to be handed over before its end, if it has found runs: then
-// what enqueues never finds that none looks. The zero value is none.
+// handover is a watch of this worker that it hands over before the end if it has found
+// enough runs, so that enqueues see no gap between two watches. The zero value is none.
 type handover struct {
 	began time.Duration // monotonic clock
-	at    time.Duration // likewise; zero: none is under way
+	at    time.Duration // when to hand over, on the monotonic clock; zero: no watch is under way
 	dues  []store.Due
-	found int64 // runs that the process had claimed before
+	found int64 // runs that the process had claimed when the watch began
 }
 
+// add begins a watch that lasts for rest, or adds lanes to the one under way, whose end stays.
 func (h *handover) add(now, rest time.Duration, dues []store.Due, found int64) {
 	if h.at == 0 {
 		*h = handover{began: now, at: now + rest - store.HandOver, found: found}
@@ -277,15 +294,15 @@ func (h *handover) add(now, rest time.Duration, dues []store.Due, found int64) {
 	}
 }
 
-// drop leaves lanes to the member that another one, or this one, has handed them over to.
+// drop removes the lanes that a notification hands over: their next watcher is drawn by it.
 func (h *handover) drop(heard []store.Signal) {
 	h.dues = slices.DeleteFunc(h.dues, func(due store.Due) bool {
 		return slices.ContainsFunc(heard, func(signal store.Signal) bool { return signal.Due.For == store.HandOver && signal.Due.Lane == due.Lane })
 	})
 }
 
-// next ends the watch and returns what is to be notified, for the next member to look for by
-// itself; nothing if few runs have been found.
+// next ends the watch and returns the wake-ups that hand it over. It returns none if the
+// watch has found too few runs to be worth continuing.
 func (h *handover) next(now time.Duration, found int64) (dues []store.Due) {
 	gap := now - h.began
 	if n := found - h.found; n > 0 {
@@ -303,7 +320,7 @@ func (h *handover) next(now time.Duration, found int64) (dues []store.Due) {
 	return dues
 }
 
-// handOver hands a watch over, if it is time. The member whose turn it is may be this one.
+// handOver hands the watch over when it is time. The draw may choose this worker again.
 func (l *listener) handOver(ctx context.Context) {
 	now := lease.Running()
 	if l.handover.at == 0 || now < l.handover.at {
@@ -315,10 +332,10 @@ func (l *listener) handOver(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	_ = l.queries(l.conn).Notify(ctx, queries.NotifyParams{Channel: l.channel, Payloads: []string{duePayload(l.hints.self, dues)}}) // as with say
+	_ = l.queries(l.conn).Notify(ctx, queries.NotifyParams{Channel: l.channel, Payloads: []string{duePayload(l.hints.self, dues)}}) // see announceWatch
 }
 
-// said is a lock that says that this session looks in a lane.
+// heldTenth is an advisory lock by which this session announces that it watches a lane.
 type heldTenth struct {
 	lock  int64
 	until time.Duration // monotonic clock
