@@ -15,32 +15,31 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
-// crew is the workers that listen for the same jobs on the same queues, as one of
-// them knows it. A wake-up carries a number that was drawn for it, and every member
-// puts the crew in the same order by it: the first looks, and the others need not
-// know whether it has. The order of the others stays when one comes or goes, so
-// that members who do not know that yet mostly agree all the same.
+// crew is the set of workers that listen for the same jobs on the same queues, as one of
+// them sees it. A wake-up carries a random number, the draw, by which every member puts the
+// crew into the same order: the first member claims, and the others need not know whether it
+// has. This is rendezvous hashing (Thaler and Ravishankar, 1998): when a member joins or
+// leaves, the order of the others stays, so members with different views mostly agree.
 //
-// Each holds an advisory lock on its listening connection, and the server's lock
-// table reports who does. Who is not known as a member, because that table could not
-// be read, answers every wake-up.
+// Each member holds an advisory lock on its listening connection, and the lock table of the
+// server lists the members. A worker that could not read that table answers every wake-up.
 type crew struct {
-	queues, jobs map[uint32]struct{} // hashed names
+	queues, jobs map[uint32]struct{} // hashes of their names
 	class, key   int32               // of the advisory lock
 
 	mu      sync.Mutex // guards what follows
 	self    uint32
-	members []uint32 // all, self included; empty: not known
+	members []uint32 // all of them, including self; empty: unknown
 	heard   tempo    // notifications for the crew
-	watched watches  // by members
+	watched watches  // of the members
 }
 
 const (
-	// standInPause is what a wake-up's second worker leaves to the first.
+	// standInPause is the head start that the second worker of a wake-up gives the first.
 	standInPause = 10 * time.Millisecond
-	// standIns is how many workers there are at most for which the second of them
-	// always looks. Of more it looks the more seldom, so that it is about one look in
-	// standIns for each member: their polls are the closer together.
+	// standIns is the size of a crew up to which the second worker always claims as well. In
+	// a larger crew it does so for standIns out of as many wake-ups as there are members,
+	// since the polls of a larger crew are closer together.
 	standIns = 4
 )
 
@@ -63,24 +62,24 @@ func hashed(text string) uint32 {
 	return h.Sum32()
 }
 
-// namesOf are a lane's queue and job, hashed.
+// namesOf returns the hashes of a queue and a job in one number.
 func namesOf(queue, job string) uint64 { return uint64(hashed(queue))<<32 | uint64(hashed(job)) }
 
-// serves reports whether the worker executes a lane's runs.
+// serves reports whether the workers of the crew execute the runs of a lane; zero names mean every lane.
 func (c *crew) serves(names uint64) bool {
 	_, queue := c.queues[uint32(names>>32)]
 	_, job := c.jobs[uint32(names)] //nolint:gosec // the lower half
 	return names == 0 || queue && job
 }
 
-// turn decides whether a wake-up is this worker's to answer, and when.
+// turn reports whether this worker answers a wake-up, and after what pause.
 func (c *crew) turn(due store.Due) (after time.Duration, mine bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.takes(due)
 }
 
-// takes is turn; c.mu is held.
+// takes is turn with c.mu held.
 func (c *crew) takes(due store.Due) (after time.Duration, mine bool) {
 	if due.Draw == 0 || len(c.members) == 0 {
 		return 0, due.Passed == 0
@@ -89,7 +88,7 @@ func (c *crew) takes(due store.Due) (after time.Duration, mine bool) {
 	last := due.Passed + due.Wanted(len(c.members))
 	switch {
 	case place < due.Passed:
-		return 0, false // it has passed it on
+		return 0, false // this member has passed it on
 	case place < last:
 		return 0, true
 	case place == last && int(due.Draw>>8)%len(c.members) < standIns:
@@ -99,8 +98,8 @@ func (c *crew) takes(due store.Due) (after time.Duration, mine bool) {
 	}
 }
 
-// fold leaves of what was heard what is for this listener. Who does not work, which
-// nil means, notices runs that are due in general.
+// fold returns the signals that are for this listener. A listener without a crew does not
+// work: it gets one signal for all runs that are due.
 func (c *crew) fold(heard []store.Signal) (kept []store.Signal) {
 	all := false
 	for _, signal := range heard {
@@ -122,7 +121,7 @@ func (c *crew) fold(heard []store.Signal) (kept []store.Signal) {
 	return kept
 }
 
-// crewChange is a member that comes or goes.
+// crewChange is a member that joins or leaves.
 type crewChange struct {
 	letter byte
 	key    int32
@@ -134,7 +133,7 @@ const (
 	crewLeaves = 'x'
 )
 
-// change writes that this member comes or goes: a letter, the crew and the member.
+// change returns the payload for this member joining or leaving: a letter, the crew and the member.
 func (c *crew) change(letter byte) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -154,7 +153,7 @@ func readChange(payload string) (change crewChange, ok bool) {
 	return crewChange{text[0], int32(fields[0]), uint32(fields[1])}, true //nolint:gosec // as they were written
 }
 
-// take records a change of the crew. What is missed the next look makes good.
+// take records a change of the crew. The next check finds a change that was missed.
 func (c *crew) take(change crewChange) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -167,7 +166,7 @@ func (c *crew) take(change crewChange) {
 	}
 }
 
-// place is how many members come before this one; c.mu is held.
+// place returns how many members come before this one in the order of a draw. c.mu is held.
 func (c *crew) place(draw uint32) (place int) {
 	own := weight(draw, c.self)
 	for _, member := range c.members {
@@ -178,7 +177,7 @@ func (c *crew) place(draw uint32) (place int) {
 	return place
 }
 
-// crews are those that the workers of this process are members of.
+// crews are the crews of the workers of this process.
 type crews struct {
 	mu  sync.Mutex
 	all []*crew
@@ -196,14 +195,14 @@ func (c *crews) part(one *crew) {
 	c.all = slices.DeleteFunc(c.all, func(other *crew) bool { return other == one })
 }
 
-// any reports whether a worker of this process listens.
+// any reports whether any worker of this process listens.
 func (c *crews) any() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.all) > 0
 }
 
-// find returns the crew of a worker of this process that serves these; nil: it does not listen.
+// find returns the crew with this key; nil: no worker of this process listens for it.
 func (c *crews) find(key int32) *crew {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -215,8 +214,8 @@ func (c *crews) find(key int32) *crew {
 	return nil
 }
 
-// How long members leave a run that is due later, and that each of them has seen in the
-// heads, to those who were notified of it, and to each other.
+// Members that see a run in the heads before it is due all expect it. They claim it one
+// after the other: first those that were notified of it, then these, by their place.
 const (
 	leaveFirst = 8 * time.Millisecond
 	leaveNext  = leaveFirst + standInPause
@@ -225,8 +224,8 @@ const (
 	leaveMost  = 3 * time.Second
 )
 
-// leave says of runs that are due later which workers look first: all who see the same
-// head draw the same order by its instant.
+// leave staggers the claims of workers that see the same run in the heads before it is due.
+// The instant at which it is due is the draw, so all of them agree on the order.
 func (s *Store) leave(serves store.Serves, heads []store.Head) {
 	if !s.crews.any() || !slices.ContainsFunc(heads, func(h store.Head) bool { return h.In > 0 && h.Lane > 0 }) {
 		return
@@ -258,7 +257,7 @@ func (c *crew) leave(heads []store.Head) {
 	}
 }
 
-// weight mixes two numbers well.
+// weight hashes a draw and a member.
 func weight(draw, member uint32) uint32 {
 	x := (uint64(draw)<<32 | uint64(member)) * 0x9e3779b97f4a7c15
 	x ^= x >> 32
@@ -266,14 +265,14 @@ func weight(draw, member uint32) uint32 {
 	return uint32(x >> 32)
 }
 
-// join makes the connection's session a member.
+// join makes the session of this connection a member.
 func (c *crew) join(ctx context.Context, s *Store, conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	return s.queries(conn).JoinCrew(ctx, queries.JoinCrewParams{Class: c.class, Crew: c.key})
 }
 
-// check finds out who is a member.
+// check reads the members from the lock table of the server.
 func (c *crew) check(ctx context.Context, s *Store, conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

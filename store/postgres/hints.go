@@ -18,34 +18,34 @@ import (
 )
 
 const (
-	// ridePatience is how long an enqueue may take that carries a notification:
-	// commits that notify wait for each other. After one that took longer they go
-	// by themselves for a while.
+	// ridePatience is how long an enqueue that carries a notification may take, since the
+	// server commits one notifying transaction at a time. After a slower one, enqueues carry
+	// none for rideRest, and notifications are sent on their own.
 	ridePatience = 10 * time.Millisecond
 	rideRest     = time.Second
 )
 
-// hints gathers signals: commits that notify are serialised by the server, so
-// a process sends few.
+// hints collects the signals of a process, which sends them in few notifications: the server
+// commits one notifying transaction at a time.
 type hints struct {
-	self  string     // reports our own notifications from others'
+	self  string     // identifies this process as the sender of a notification
 	out   *board.Box // to be sent
-	due   dueBox     // likewise
-	freed dueBox     // freed places, of which others have not been notified
+	due   dueBox     // wake-ups to be sent
+	freed dueBox     // wake-ups for freed places, for workers of other processes
 	given chan struct{}
 	here  board.Board
 	pace  pace
-	slow  lately // when a notification took long that rode on an enqueue
+	slow  lately // when an enqueue that carried a notification took too long
 }
 
 func (h *hints) init() { h.self, h.out, h.given = rand.Text(), board.NewBox(), make(chan struct{}, 1) }
 
-// hint reports workers, here and elsewhere, that runs may be due. It never waits.
+// hint wakes all workers, of every process, because runs may be due. It never waits.
 func (s *Store) hint() { s.hints.out.Put(store.Signal{Kind: store.RunsDue}) }
 
-// hintFreed is hint after places were freed for which turns on these lines wait. The
-// workers here hear of it immediately, or the places would be left unused for as long as a
-// notification waits; those elsewhere hear of the lines on which runs are blocked.
+// hintFreed wakes workers for places that were freed, for which turns on these lines wait.
+// The workers of this process are woken immediately, since the places stay unused until
+// then. Those of other processes are notified of the lines on which runs are blocked.
 func (s *Store) hintFreed(lines, blocked []store.LineID) {
 	if len(lines) == 0 {
 		return
@@ -56,9 +56,9 @@ func (s *Store) hintFreed(lines, blocked []store.LineID) {
 	}
 }
 
-// hintAgain wakes workers for runs that were put back. Those that are due later are for the
-// workers here, who take them when they are due or pass them on; where a process dies
-// before, others find them by their heads.
+// hintAgain wakes workers for runs that were put back. Runs that are due later are left to
+// the workers of this process, which claim them when they are due or pass the wake-up on. If
+// the process dies first, other workers find these runs by the heads of their lanes.
 func (s *Store) hintAgain(dues []store.Due) {
 	if len(dues) == 0 {
 		return
@@ -73,7 +73,7 @@ func (s *Store) hintAgain(dues []store.Due) {
 	s.giveDue(dues)
 }
 
-// duesOn are wake-ups for lines of turns.
+// duesOn returns wake-ups for lines of turns.
 func duesOn(lines []store.LineID) []store.Due {
 	lines = slices.Compact(slices.Sorted(slices.Values(lines)))
 	dues := make([]store.Due, len(lines))
@@ -83,8 +83,8 @@ func duesOn(lines []store.LineID) []store.Due {
 	return dues
 }
 
-// forOthers has one worker of each crew more look for what was freed than there are in this
-// process, as those know already, whichever of the crew they are.
+// forOthers addresses freed places to one worker more of each crew than this process has. So
+// at least one of them is elsewhere: the workers of this process have been woken already.
 func (s *Store) forOthers(freed []store.Due) []store.Due {
 	s.workers.mu.Lock()
 	here := len(s.workers.ids)
@@ -95,14 +95,14 @@ func (s *Store) forOthers(freed []store.Due) []store.Due {
 	return freed
 }
 
-// hintDue is hint that says where.
+// hintDue wakes the workers that serve the lanes of these wake-ups.
 func (s *Store) hintDue(all []store.Due) {
 	if s.hints.due.add(all...) {
 		s.hints.poke()
 	}
 }
 
-// poke has what is announced sent.
+// poke wakes sendHints.
 func (h *hints) poke() {
 	select {
 	case h.given <- struct{}{}:
@@ -110,14 +110,14 @@ func (h *hints) poke() {
 	}
 }
 
-// Publish passes a signal on to all that listen, together with what else is
-// announced within a few milliseconds.
+// Publish sends a signal to all listeners, together with the others of the same few
+// milliseconds.
 func (s *Store) Publish(ctx context.Context, signal store.Signal) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("publish: %w", err)
 	}
 	if signal.Kind == store.RunsDue && signal.Due.Lane != 0 {
-		if signal.Due.In == 0 && signal.Due.Draw == 0 { // there is more than the worker has room for that may look by itself
+		if signal.Due.In == 0 && signal.Due.Draw == 0 { // a watcher may have no room for it: draw another worker
 			signal.Due.Draw = newDraw()
 		}
 		s.hintDue([]store.Due{signal.Due})
@@ -127,11 +127,11 @@ func (s *Store) Publish(ctx context.Context, signal store.Signal) error {
 	return nil
 }
 
-// sendHints passes signals on until ctx ends, the last ones included.
+// sendHints sends signals until ctx ends, including the last ones.
 func (s *Store) sendHints(ctx context.Context) {
 	for ended := false; !ended; {
 		s.hints.wait(ctx)
-		ended = ctx.Err() != nil // asked before the boxes are emptied: nothing is left in them
+		ended = ctx.Err() != nil // checked before the boxes are emptied, so that nothing stays in them
 		waiting, dues, freed := s.hints.take(ended)
 		if len(waiting)+len(dues)+len(freed) == 0 {
 			continue
@@ -139,7 +139,7 @@ func (s *Store) sendHints(ctx context.Context) {
 		asked := slices.Clone(dues)
 		dues = s.hints.pace.notified(lease.Running(), dues)
 		for i := range asked {
-			asked[i].Runs = dues[i].Runs // without those that have been found
+			asked[i].Runs = dues[i].Runs // without those that a watch has found
 		}
 		s.hints.here.Give(waiting...)
 		s.giveDue(dues)
@@ -164,8 +164,8 @@ func (s *Store) sendHints(ctx context.Context) {
 	}
 }
 
-// notifyUnwatched notifies of what was asked to be, unless some worker looks there by itself:
-// then that is notified of later.
+// notifyUnwatched sends dues unless some worker has announced that it watches their lanes. In
+// that case asked, which is dues before the draw, is sent after the watch.
 func (s *Store) notifyUnwatched(ctx context.Context, asked, dues []store.Due, tried []int64) error {
 	var rest time.Duration
 	b := &batch{names: s.names}
@@ -176,7 +176,7 @@ func (s *Store) notifyUnwatched(ctx context.Context, asked, dues []store.Due, tr
 	}
 	if rest > 0 {
 		s.hints.pace.watchedByAnother(lease.Running(), rest, asked)
-		for i := range asked { // most are found soon
+		for i := range asked { // the watch finds most of them
 			asked[i].Runs = 1
 		}
 		s.hints.due.add(asked...)
@@ -184,8 +184,8 @@ func (s *Store) notifyUnwatched(ctx context.Context, asked, dues []store.Due, tr
 	return nil
 }
 
-// take empties the boxes, for one notification. Wake-ups that a watch covers stay until it
-// is over, whatever else is sent before, unless these are the last.
+// take empties the boxes for one notification. Wake-ups that a watch covers stay until it
+// ends, whatever else is sent before, unless these are the last.
 func (h *hints) take(last bool) (waiting []store.Signal, dues, freed []store.Due) {
 	waiting = h.out.Take()
 	covered := func(store.Due) bool { return false }
@@ -202,7 +202,7 @@ func (h *hints) take(last bool) (waiting []store.Signal, dues, freed []store.Due
 
 // wait waits until it is time for the next notification, or until ctx ends.
 func (h *hints) wait(ctx context.Context) {
-	others := false // there is more to send than wake-ups that name their lanes
+	others := false // there are signals other than wake-ups that name their lanes
 	for rest := h.rest(others); rest > 0; {
 		timer := time.NewTimer(rest)
 		select {
@@ -239,18 +239,18 @@ func (s *Store) giveDue(dues []store.Due) {
 	s.hints.here.Give(signals...)
 }
 
-// ride is a notification that goes with an enqueue, in its transaction: neither a
-// round trip nor a commit of its own.
+// ride is a notification that an enqueue carries in its transaction, at the cost of neither
+// a round trip nor a commit.
 type ride struct {
 	dues  []store.Due
-	asked []store.Due   // as they came
+	asked []store.Due   // dues before the draw
 	tried []int64       // see Store.locksToTry
-	rest  time.Duration // for which some worker looks by itself; zero: the notification was sent
+	rest  time.Duration // how long some worker still watches; zero: the notification was sent
 	sent  time.Duration // monotonic clock
 }
 
-// ride lets the wake-ups of an enqueue go with it, if the process may notify now and
-// that does not make enqueues wait; else it returns nil.
+// ride returns the notification that an enqueue carries; nil: none, because the process has
+// sent one too recently, or notifications make enqueues wait.
 func (s *Store) ride(dues []store.Due) *ride {
 	now := lease.Running()
 	mixed := slices.ContainsFunc(dues, func(due store.Due) bool { return due.In > 0 != (dues[0].In > 0) }) // one payload is for either
@@ -269,8 +269,8 @@ func (r *ride) add(s *Store, b *batch) {
 	}
 }
 
-// addNotify adds a notification, unless some worker looks by itself where that is tried; then
-// rest is for how long it does.
+// addNotify adds a notification. If there are locks to try and some worker holds one, nothing
+// is sent and rest becomes the time for which that worker still watches.
 func (s *Store) addNotify(b *batch, payload string, tried []int64, rest *time.Duration) {
 	if *rest = 0; len(tried) == 0 {
 		b.add(queries.NotifyAtCommit, s.names.channel(), payload)
@@ -288,8 +288,8 @@ func (s *Store) addNotify(b *batch, payload string, tried []int64, rest *time.Du
 	})
 }
 
-// arrived reports this process's own workers. It returns what remains to be notified, when
-// no worker looks by itself any more.
+// arrived wakes the workers of this process after the commit. If a watch held the notification
+// back, it returns the wake-ups to send when that watch ends.
 func (r *ride) arrived(s *Store) []store.Due {
 	now := lease.Running()
 	if r.rest > 0 {
@@ -303,7 +303,7 @@ func (r *ride) arrived(s *Store) []store.Due {
 	return nil
 }
 
-// notifier is the pool that notifies: the one that the process uses anyway.
+// notifier returns the pool for notifications: the one that the process uses anyway.
 func (s *Store) notifier() *pgxpool.Pool {
 	s.workers.mu.Lock()
 	defer s.workers.mu.Unlock()

@@ -16,19 +16,19 @@ import (
 
 const pingEvery = 30 * time.Second // of the listening connection
 
-// Listen calls hear for signals of this process and notifications of others,
-// never twice at the same time.
+// Listen calls hear for the signals of this process and for the notifications of others,
+// one call at a time. It returns when ctx ends, or with an error when its connection breaks.
 func (s *Store) Listen(ctx context.Context, hear func(store.Signal)) error {
 	return s.listen(ctx, nil, hear)
 }
 
-// ListenFor is Listen for a worker that serves these jobs on these queues: it shares
-// wake-ups out.
+// ListenFor is Listen for a worker that serves these jobs on these queues. Workers that serve
+// the same share their wake-ups: each wake-up reaches few of them.
 func (s *Store) ListenFor(ctx context.Context, serves store.Serves, hear func(store.Signal)) error {
 	return s.listen(ctx, s.names.crew(serves), hear)
 }
 
-// listen is Listen, and ListenFor of a crew.
+// listen implements Listen, without a crew, and ListenFor.
 func (s *Store) listen(ctx context.Context, crew *crew, hear func(store.Signal)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -55,7 +55,7 @@ func (s *Store) listen(ctx context.Context, crew *crew, hear func(store.Signal))
 		defer s.crews.part(crew)
 	}
 	l := &listener{Store: s, crew: crew, channel: s.names.channel(),
-		begun: func() { // what came before we listened
+		begun: func() { // for what was sent before this listener began
 			here.Put(store.Signal{Kind: store.RunsDue}, store.Signal{Kind: store.CancelsRequested}, store.Signal{Kind: store.RunEnded})
 		},
 	}
@@ -66,11 +66,11 @@ func (s *Store) listen(ctx context.Context, crew *crew, hear func(store.Signal))
 	return nil
 }
 
-// stayIdle keeps the server from ending the session, which is there to be idle, where the
-// settings of a role or a database would. PostgreSQL 13 has no such setting.
+// stayIdle exempts the listening session from an idle_session_timeout that is set for the
+// role or the database. PostgreSQL 13 has no such setting.
 const stayIdle = "SELECT pg_catalog.set_config('idle_session_timeout', '0', false) WHERE pg_catalog.current_setting('idle_session_timeout', true) IS NOT NULL"
 
-// listener is a Listen under way.
+// listener is a call of Listen in progress.
 type listener struct {
 	*Store
 	crew     *crew // nil: of a listener that does not work
@@ -83,7 +83,7 @@ type listener struct {
 	handover handover      // of that watch to another worker
 }
 
-// receive waits for notifications on a connection of its own.
+// receive waits for notifications on its own connection.
 func (l *listener) receive(ctx context.Context) (err error) {
 	if l.conn, err = l.dialAlone(ctx); err != nil {
 		return err
@@ -132,7 +132,7 @@ func (l *listener) receive(ctx context.Context) (err error) {
 	}
 }
 
-// pause is how long to wait for a notification at most.
+// pause returns how long to wait for a notification at most.
 func (l *listener) pause() time.Duration {
 	most := l.checkAt - lease.Elapsed()
 	if l.handover.at != 0 {
@@ -144,7 +144,7 @@ func (l *listener) pause() time.Duration {
 	return most
 }
 
-// try finds out whether the connection works, and who else listens.
+// try checks that the connection works and reads who else listens.
 func (l *listener) try(ctx context.Context) error {
 	l.checkAt = lease.Elapsed() + pingEvery
 	if l.crew != nil {
@@ -155,7 +155,7 @@ func (l *listener) try(ctx context.Context) error {
 	return l.conn.Ping(ctx)
 }
 
-// changed reports the others that this listener has come, or goes.
+// changed notifies the other members that this listener joins or leaves.
 func (l *listener) changed(ctx context.Context, letter byte) {
 	if l.crew == nil || l.config.NoNotify || l.conn.IsClosed() {
 		return
@@ -167,7 +167,7 @@ func (l *listener) changed(ctx context.Context, letter byte) {
 	}
 }
 
-// leave ends the connection.
+// leave closes the connection.
 func (l *listener) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()

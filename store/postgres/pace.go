@@ -9,79 +9,82 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// pace decides when a process notifies, and of whom. Every notification wakes a connection
-// of each worker, which costs the server more than a claim in vain; so a process that
-// enqueues often has the worker that it wakes look again by itself for a while, a watch,
-// and says nothing more of the same lanes until that is over. Of a lane that comes meanwhile
-// it notifies the same worker, which then looks in both: one looks, however many lanes
-// there are. After the watch it notifies of what came during it, and another worker has
-// its turn: whatever happens to the first one, a run is notified of within watchFor. Of
-// runs that are due later it notifies together. It is pure but for its mutex and its draws.
+// pace throttles the notifications of a process. Every notification wakes one server process
+// for each worker that listens, which costs the server more than an empty claim. So a process
+// that enqueues often asks the worker that it notifies to watch for watchFor, and sends no
+// further notification for the same lanes until then. If runs arrive in another lane, it
+// notifies the same worker, which adds that lane to its watch: one worker watches, however
+// many lanes there are.
+//
+// After the watch the process sends a notification for whatever arrived during it, and
+// another worker has its turn. So each run is notified within watchFor, whatever becomes of
+// the watcher. Runs that are due later are notified together, every laterFor.
+//
+// pace does no I/O and reads no clock; only its draws are random.
 type pace struct {
 	mu    sync.Mutex
 	tempo tempo         // of enqueues
-	sent  time.Duration // monotonic clock of the last notification; zero: none
-	later time.Duration // monotonic clock of the last notification of runs that are due later; zero: none
+	sent  time.Duration // monotonic clock at the last notification; zero: none
+	later time.Duration // the same, of runs that are due later
 	watch watch
-	known map[store.LaneID]notified // lanes that runs came in lately
+	known map[store.LaneID]notified // lanes in which runs arrived recently
 }
 
-// notified is what was last notified of a lane.
+// notified is the last wake-up that was sent for a lane.
 type notified struct {
 	store.Due
 
 	at time.Duration // monotonic clock
 }
 
-// watch is that some worker looks by itself.
+// watch is a worker's watch, as far as this process knows. The zero value is none.
 type watch struct {
 	until time.Duration              // monotonic clock
-	every time.Duration              // between two looks
-	draw  uint32                     // by which the worker was chosen
-	lanes map[store.LaneID]store.Due // by what they were notified of; nil: no worker looks
+	every time.Duration              // between two claims
+	draw  uint32                     // that chose the worker
+	lanes map[store.LaneID]store.Due // with the wake-ups that they were sent for; nil: no watch
 }
 
 func (w watch) lasts(now time.Duration) bool { return w.lanes != nil && now < w.until }
 
 const (
-	hintPause = 5 * time.Millisecond // this process notifies at most once in it
-	// watchFor is how long a worker looks by itself, and watchGap the most there may
-	// be between two enqueues for that to be worth it.
+	hintPause = 5 * time.Millisecond // at least this long between two notifications of a process
+	// watchFor is how long a worker is asked to watch, and watchGap the longest average gap
+	// between enqueues at which a watch is worth it.
 	watchFor = 100 * time.Millisecond
 	watchGap = 15 * time.Millisecond
-	// watchMost is how many runs may come meanwhile before others are needed.
+	// watchMost is the number of runs of one watch beyond which more workers are notified.
 	watchMost = 64
-	// A worker looks watchShare times in ten gaps, but neither oftener nor less often
-	// than these.
+	// A watcher claims watchShare times in ten gaps, but at least watchOften and at most
+	// watchSeldom apart.
 	watchShare  = 14
 	watchOften  = 6 * time.Millisecond
 	watchSeldom = 9 * time.Millisecond
-	// laterFor is how far apart notifications are of runs that are due later.
+	// laterFor is the pause between two notifications of runs that are due later.
 	laterFor = 100 * time.Millisecond
-	// watchLanes is in how many lanes it looks, from the beginning, in which runs came
-	// within knownFor.
+	// A watch begins with up to watchLanes lanes in which runs arrived within knownFor.
 	watchLanes = 32
 	knownFor   = time.Second
-	// gapMost is what a gap counts at most, and gapPart the part of it that counts.
+	// A tempo counts a longer gap as gapMost, and moves by a gapPart-th toward each new gap.
 	gapMost = 100 * time.Millisecond
 	gapPart = 8
 )
 
-// enqueued records that runs have been enqueued.
+// enqueued records an enqueue.
 func (p *pace) enqueued(now time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.tempo.mark(now, 0)
 }
 
-// rest is how long to wait before a notification of these.
+// rest returns how long to wait before sending these wake-ups; zero or less: send them now.
 func (p *pace) rest(now time.Duration, all []store.Due) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.left(now, all)
 }
 
-// left is rest; p.mu is held.
+// left is rest with p.mu held.
 func (p *pace) left(now time.Duration, all []store.Due) time.Duration {
 	if p.sent == 0 {
 		return 0
@@ -103,7 +106,7 @@ func (p *pace) left(now time.Duration, all []store.Due) time.Duration {
 	return p.sent + hintPause - now
 }
 
-// covered returns which of these need not be sent yet.
+// covered returns a function that reports which of these need not be sent yet.
 func (p *pace) covered(now time.Duration, all []store.Due) func(store.Due) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -113,9 +116,10 @@ func (p *pace) covered(now time.Duration, all []store.Due) func(store.Due) bool 
 	return func(due store.Due) bool { return covers(due) > 0 }
 }
 
-// covers returns how long each of these may stay: as long as the worker finds it that looks
-// by itself, unless there is work for more than one, and where runs are due later than in
-// laterFor, so long after the last notification of such. p.mu is held.
+// covers returns a function that says how long each of these may stay unsent. Runs in a
+// watched lane may stay until the watch ends, unless there are too many for one worker. Runs
+// that are due later than 2 × laterFor may stay until laterFor after the last notification of
+// such runs. p.mu is held.
 func (p *pace) covers(now time.Duration, all []store.Due) func(store.Due) time.Duration {
 	runs, w := 0, p.watch
 	for i := range all {
@@ -140,8 +144,7 @@ func (p *pace) covers(now time.Duration, all []store.Due) func(store.Due) time.D
 	}
 }
 
-// may reports whether a notification of these may be sent now, and if so records that
-// it is.
+// may reports whether these may be sent now. If so, it counts that as a notification.
 func (p *pace) may(now time.Duration, all []store.Due) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -152,11 +155,11 @@ func (p *pace) may(now time.Duration, all []store.Due) bool {
 	return true
 }
 
-// notified records that a notification is sent of these and draws whom it is for. When
-// more are to be expected, the worker that gets it looks by itself: the one that does
-// already, or another after a watch and for more runs than that one may find. What is due
-// later, was passed on or is of no lane leaves a watch as it is. It returns them with the
-// lanes that the worker is to look in besides.
+// notified records that these are sent and draws the workers that they are for. If more runs
+// are likely to arrive soon, they ask for a watch: of the current watcher while its watch
+// lasts and it can keep up, else of another worker. Wake-ups that are due later, were passed
+// on, or name no lane do not change the watch. notified returns the wake-ups to send, with
+// the other lanes that a new watch includes.
 func (p *pace) notified(now time.Duration, all []store.Due) []store.Due {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -165,7 +168,7 @@ func (p *pace) notified(now time.Duration, all []store.Due) []store.Due {
 		p.known = map[store.LaneID]notified{}
 	}
 	runs, fresh := 0, false
-	for i := range all { // most of those that came under a watch, which may just be over, have been found
+	for i := range all { // a watch, even one that has just ended, has found most of its runs
 		due := &all[i]
 		if watched, is := p.watch.lanes[due.Lane]; is && now < p.watch.until+hintPause && watched.Covers(*due) && opens(due) && due.Runs <= watchMost {
 			due.Runs = 1
@@ -203,7 +206,7 @@ func (p *pace) notified(now time.Duration, all []store.Due) []store.Due {
 	return drawn(all, draw)
 }
 
-// watches reports whether a worker looks by itself in the lanes of all of these.
+// allWatched reports whether a watch covers all of these.
 func (p *pace) allWatched(now time.Duration, all []store.Due) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -211,8 +214,8 @@ func (p *pace) allWatched(now time.Duration, all []store.Due) bool {
 	return !slices.ContainsFunc(all, func(due store.Due) bool { return covers(due) <= 0 })
 }
 
-// elsewhere records that these were not notified, because some worker looks in their lanes
-// by itself for so long.
+// watchedByAnother records that these were not sent, because some worker has announced that
+// it watches their lanes for rest.
 func (p *pace) watchedByAnother(now, rest time.Duration, all []store.Due) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -230,7 +233,7 @@ func (p *pace) watchedByAnother(now, rest time.Duration, all []store.Due) {
 	}
 }
 
-// withKnown adds the lanes that runs have come in lately.
+// withKnown adds the lanes in which runs arrived recently.
 func (p *pace) withKnown(now time.Duration, all []store.Due) []store.Due {
 	named := map[store.LaneID]bool{}
 	for i := range all {
@@ -247,10 +250,10 @@ func (p *pace) withKnown(now time.Duration, all []store.Due) []store.Due {
 	return all
 }
 
-// opens reports whether a wake-up is one that a worker may look by itself for.
+// opens reports whether a wake-up may begin a watch: its runs are due, and no worker was drawn for it.
 func opens(due *store.Due) bool { return due.In == 0 && due.Passed == 0 && due.Draw == 0 }
 
-// drawn has those wake-ups that are for no worker yet go to the workers that a draw chooses.
+// drawn gives the wake-ups that have no draw yet this one, which orders the workers.
 func drawn(all []store.Due, draw uint32) []store.Due {
 	for i := range all {
 		if all[i].Draw == 0 {

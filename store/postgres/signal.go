@@ -14,10 +14,10 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// A payload is the name of the process that sends it, which alone means that
-// runs may be due, as it always has. A space and marks of 33 characters may
-// follow: a letter for the kind and the run in hexadecimal. Programs that do
-// not know a payload take it for "runs may be due".
+// A payload begins with the name of the process that sends it. On its own the name means
+// that runs may be due. A space and marks of 33 characters may follow: a letter for the kind
+// of signal and the run in hexadecimal. A program that does not know the form of a payload
+// reads it as "runs may be due".
 const (
 	markLength   = 33
 	marksPerCall = 200 // a payload has to be shorter than 8000 bytes
@@ -27,7 +27,7 @@ var letters = map[store.SignalKind]byte{ //nolint:gochecknoglobals // a constant
 	store.CancelsRequested: 'c', store.RunAwaited: 'w', store.RunEnded: 'e',
 }
 
-// payloads writes signals in as few notifications as will do.
+// payloads encodes signals in as few payloads as possible.
 func payloads(self string, signals []store.Signal) []string {
 	var texts []string
 	var marks strings.Builder
@@ -46,7 +46,7 @@ func payloads(self string, signals []store.Signal) []string {
 	return texts
 }
 
-// signals reads a payload; none if it is this process's own.
+// signals decodes a payload; it returns none if self has sent it.
 func signals(self, payload string) []store.Signal {
 	sender, marks, marked := strings.Cut(payload, " ")
 	if sender == self {
@@ -75,18 +75,18 @@ func signals(self, payload string) []store.Signal {
 	return read
 }
 
-// dueBox gathers wake-ups that name their lanes until they are sent, of each lane one for
-// what is due, and one for each instant at which more is to be.
+// dueBox collects wake-ups that name their lanes until they are sent. It holds one for the
+// runs of a lane that are due, and one for each slot in which more of its runs become due.
 type dueBox struct {
 	mu      sync.Mutex
 	lanes   map[dueKey]boxed
-	passed  []boxed // of other processes, passed on
-	overrun bool    // there are too many
+	passed  []boxed // those with a draw of their own, and those passed on by another worker
+	overrun bool    // there were more than mostDue
 }
 
 type dueKey struct {
 	lane store.LaneID
-	slot time.Duration // in which they become due, counted in laterSlot; zero: they are due
+	slot time.Duration // when its runs become due, in units of laterSlot; zero: they are due
 }
 
 // boxed is a wake-up in a box.
@@ -96,10 +96,10 @@ type boxed struct {
 	at time.Duration // monotonic clock when its runs are due; zero: they are
 }
 
-// laterSlot is how far apart runs become due that one wake-up is for: it is for the last.
+// laterSlot is the time within which runs become due that share one wake-up, at the last instant.
 const laterSlot = 10 * time.Millisecond
 
-// roughly is the slot of wake-ups that say an instant too early, of which the earliest counts.
+// roughly is the slot of wake-ups for instants that may be too early. The earliest counts.
 const roughly = -1
 
 func box(due store.Due, now time.Duration) (b boxed, key dueKey) {
@@ -113,7 +113,7 @@ func box(due store.Due, now time.Duration) (b boxed, key dueKey) {
 	return b, key
 }
 
-// unboxed is the wake-up as it is now.
+// unboxed returns the wake-up with the time that is left until its runs are due.
 func (b *boxed) unboxed(now time.Duration) store.Due {
 	due := b.Due
 	if due.In > 0 {
@@ -122,11 +122,11 @@ func (b *boxed) unboxed(now time.Duration) store.Due {
 	return due
 }
 
-// mostDue bounds what a dueBox holds; beyond it one wake-up names no lane.
+// mostDue bounds what a dueBox holds. Beyond it one wake-up that names no lane stands for all.
 const mostDue = 2000
 
-// add puts wake-ups into the box, and reports whether they may have to be sent before
-// what it held: most only add to a number of runs, for which the sender need not wake.
+// add puts wake-ups into the box. It reports whether the sender has to be woken for them: most
+// only add to the number of runs of a wake-up that the box holds already.
 func (b *dueBox) add(all ...store.Due) (sooner bool) {
 	now := lease.Running()
 	b.mu.Lock()
@@ -160,8 +160,8 @@ func (b *dueBox) add(all ...store.Due) (sooner bool) {
 	return sooner
 }
 
-// pass adds a wake-up that is for others than would get it; of several that say that there
-// is more in a lane one will do. b.mu is held.
+// pass adds a wake-up for workers other than those that a new draw would choose. Of several
+// for the same lane it keeps one. b.mu is held.
 func (b *dueBox) pass(due boxed) {
 	same := func(other boxed) bool { return other.Lane == due.Lane && other.Passed == 0 && other.In == 0 }
 	if i := slices.IndexFunc(b.passed, same); i >= 0 && same(due) {
@@ -173,7 +173,7 @@ func (b *dueBox) pass(due boxed) {
 	b.passed = append(b.passed, due)
 }
 
-// take empties the box, except of wake-ups that stay; nil: none does.
+// take removes and returns the wake-ups that do not stay; with nil, all of them.
 func (b *dueBox) take(stays func(store.Due) bool) (all []store.Due, overrun bool) {
 	now := lease.Running()
 	b.mu.Lock()
@@ -199,7 +199,7 @@ func (b *dueBox) any() bool {
 	return len(b.lanes)+len(b.passed) > 0 || b.overrun
 }
 
-// all is what the box holds, which stays in it.
+// all returns what the box holds without removing it.
 func (b *dueBox) all() (all []store.Due, overrun bool) {
 	now := lease.Running()
 	b.mu.Lock()
@@ -215,9 +215,8 @@ func (b *dueBox) all() (all []store.Due, overrun bool) {
 
 func newDraw() uint32 { return max(rand.Uint32(), 1) }
 
-// duesOf are the wake-ups for runs that may be due before workers look by
-// themselves. Only hints hang on it, so this machine's clock is good enough, with a
-// wide margin.
+// duesOf returns the wake-ups for runs that may be due before workers poll. Nothing but hints
+// depends on it, so the clock of this machine is good enough, with a wide margin.
 func duesOf(list []store.NewRun, set laneSet) []store.Due {
 	var all []store.Due
 	last, runs := &store.NewRun{}, 1
@@ -261,13 +260,14 @@ const (
 	numeralsBase = 36
 )
 
-// duePayloads writes wake-ups, those that are alike in as few notifications as will do:
+// duePayloads encodes wake-ups in as few payloads as possible. Those in one payload share its
+// head:
 //
 //	SELF d<draw>,<passed>,<every>,<for>;<lane>,<names>,<runs>,<in>[,<kind>];…
 //
 // every, for and in are milliseconds.
 //
-// Programs that do not know the form take it for "runs may be due".
+// A program that does not know the form reads it as "runs may be due".
 func duePayloads(self string, all []store.Due) []string {
 	all = slices.Clone(all)
 	slices.SortStableFunc(all, func(a, b store.Due) int {
@@ -319,7 +319,7 @@ func duePayload(self string, all []store.Due) string {
 	return string(text)
 }
 
-// readDue reads what follows the sender in a payload; nil: it is none of these.
+// readDue decodes what follows the sender in a payload; nil: it has another form.
 func readDue(text string) (signals []store.Signal) {
 	if text == "" || text[0] != dueLetter {
 		return nil
