@@ -31,6 +31,9 @@ const (
 	// sooner what a stalled watcher misses.
 	tenthsMore = 4
 	perTenth   = 10
+	// watchLocksMost bounds the locks of a watch, because the server has one table, of limited
+	// size, for the locks of all sessions. What exceeds it is watched, but not announced.
+	watchLocksMost = 200
 	// triedLanes bounds the locks that an enqueue tries. With more it notifies.
 	triedLanes = 8
 )
@@ -223,16 +226,21 @@ func (l *listener) watch(ctx context.Context, payload string) []store.Signal {
 
 // announceWatch acquires the locks of lanes for the current tenth of a second and for more
 // further ones, and releases those of tenths that have passed. It returns how long the
-// acquired ones last.
+// acquired ones last. If that fails it closes the connection.
 func (l *listener) announceWatch(ctx context.Context, dues []store.Due, more int) (rest time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	p := queries.WatchParams{Lanes: []int64{}, More: small(more), Passed: l.takeExpired(lease.Running())}
 	for i := range dues {
-		p.Lanes = append(p.Lanes, l.names.watchLocks(&dues[i])...)
+		lanes := append(p.Lanes, l.names.watchLocks(&dues[i])...)
+		if len(l.tenths)+len(lanes)*(more+1) > watchLocksMost {
+			break
+		}
+		p.Lanes = lanes
 	}
 	row, err := l.queries(l.conn).Watch(ctx, p)
-	if err != nil { // the connection is broken; receive notices that when it next waits on it
+	if err != nil { // it may hold locks that are not in tenths: receive fails and connects anew
+		_ = l.conn.Close(ctx)
 		return 0
 	}
 	now := lease.Running()
@@ -332,7 +340,8 @@ func (l *listener) handOver(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	_ = l.queries(l.conn).Notify(ctx, queries.NotifyParams{Channel: l.channel, Payloads: []string{duePayload(l.hints.self, dues)}}) // see announceWatch
+	// If it fails, the connection is broken, which receive notices next, or the next poll finds the runs.
+	_ = l.queries(l.conn).Notify(ctx, queries.NotifyParams{Channel: l.channel, Payloads: []string{duePayload(l.hints.self, dues)}})
 }
 
 // heldTenth is an advisory lock by which this session announces that it watches a lane.

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/durable-worker/durable-worker/internal/pgtest"
+	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -111,4 +113,45 @@ func TestWatch_WhatMayBeLeftToIt(t *testing.T) {
 			seen[lock] = true
 		}
 	}
+}
+
+// The server has one lock table for all sessions: a watch in many lanes takes little of it, and
+// after a failure none.
+func TestWatch_HoldsFewLocks(t *testing.T) {
+	t.Parallel()
+	s, err := Open(t.Context(), pgtest.Database(t), Config{})
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	l := &listener{Store: s, channel: s.names.channel()}
+	l.conn, err = s.dialAlone(t.Context())
+	require.NoError(t, err)
+	held := func() (n int) {
+		require.NoError(t, s.general.QueryRow(t.Context(), `SELECT count(*) FROM pg_catalog.pg_locks AS locks
+			JOIN pg_catalog.pg_database AS databases ON databases.oid = locks.database
+			WHERE databases.datname = current_database() AND locks.locktype = 'advisory'`).Scan(&n))
+		return n
+	}
+	lanes := func(from, to store.LaneID) (dues []store.Due) {
+		for lane := from; lane < to; lane++ {
+			dues = append(dues, store.Due{Lane: lane, Runs: 1, Limited: true, Mixed: true})
+		}
+		return dues
+	}
+	require.Positive(t, l.announceWatch(t.Context(), lanes(1, 11), 4))
+	require.Equal(t, 100, held(), "two locks for each of ten lanes and five tenths")
+	require.Positive(t, l.announceWatch(t.Context(), lanes(11, 1000), 4))
+	require.Equal(t, watchLocksMost, held())
+	require.Eventually(t, func() bool {
+		l.releaseExpired(t.Context())
+		return held() == 0
+	}, 10*time.Second, tenth)
+	require.Empty(t, l.tenths)
+
+	require.Positive(t, l.announceWatch(t.Context(), lanes(1, 2), 4))
+	l.tenths[0].until = lease.Running() - 1
+	_, err = l.conn.Exec(t.Context(), "BEGIN; SELECT 1/0")
+	require.Error(t, err)
+	l.releaseExpired(t.Context()) // fails: the session is in an aborted transaction
+	require.True(t, l.conn.IsClosed())
+	require.Eventually(t, func() bool { return held() == 0 }, 10*time.Second, 10*time.Millisecond)
 }
