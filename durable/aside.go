@@ -16,7 +16,7 @@ import (
 // asideOutcomes holds the outcomes that the store does not take, each tried alone: there
 // is a damaged page, a trigger of the user's, a missing privilege. They stop no
 // other outcome. Each is tried again after a pause of its own that doubles from
-// asideFirst to asideLongest, until it lands; meanwhile its claim keeps its lease.
+// asideFirst to asideLongest, until it is stored. Its claim keeps its lease.
 //
 // An outcome that is set aside while the store takes nothing at all is not to
 // blame: it is tried again when a write succeeds. One that fails after that, or

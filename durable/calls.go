@@ -8,8 +8,8 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// due records a wake-up. One that names a lane has been given to this worker and
-// few others; without room for its runs it continues to the next.
+// due records a wake-up. One that names a lane was given to few workers; a worker without
+// room for its runs passes it on to the next.
 func (w *Worker) due(due store.Due) {
 	switch {
 	case due.Lane == 0:
@@ -43,8 +43,8 @@ func (w *Worker) passOn(due store.Due) {
 	}
 }
 
-// share passes on that there is more to do in a lane than this worker has room for. If it
-// has looked there by itself, another one is to.
+// share wakes other workers for a lane that has more runs than this worker has room for. If
+// this worker has watched the lane, it hands the watch over.
 func (w *Worker) share(lane store.LaneID, due store.Due) {
 	every := due.Every
 	due = store.Due{Lane: lane, Names: due.Names, Runs: 2 * store.RunsPerWorker, Limited: due.Limited, Mixed: due.Mixed}
@@ -56,11 +56,11 @@ func (w *Worker) share(lane store.LaneID, due store.Due) {
 	}
 }
 
-// expect has a wake-up answered when its runs are due. Where it does not say exactly when
-// that is, or many are expected already, the heads are read, which say what is due next.
+// expect answers a wake-up when its runs are due. If it does not say exactly when that is, or
+// too many wake-ups wait already, the heads are read instead, which say what is due next.
 func (w *Worker) expect(due store.Due) {
 	at := due
-	if at.In = 0; due.After > 0 { // another one is to answer first: this one passes nothing on
+	if at.In = 0; due.After > 0 { // another worker answers first; this one passes nothing on
 		at.After, at.Runs = 0, 0
 	}
 	wait := due.In + due.In/clocksDiffer + dueMargin + due.After
@@ -70,7 +70,7 @@ func (w *Worker) expect(due store.Due) {
 	}
 }
 
-// passExpected gives the wake-ups that are still to come to other workers: this one stops.
+// passExpected passes the wake-ups that still wait on to other workers, because this one stops.
 func (w *Worker) passExpected() {
 	for _, due := range w.claimer.expected.end(w.config.Elapsed()) {
 		w.passOn(due)
@@ -78,23 +78,23 @@ func (w *Worker) passExpected() {
 }
 
 const (
-	// dueMargin, and a part of the time until a run is due, is how long after it a worker
-	// looks: the run is due by another machine's clock.
+	// A worker claims dueMargin, and the clocksDiffer-th part of the delay, after a run is
+	// due, since the run is due by the clock of another machine.
 	dueMargin    = time.Millisecond
 	clocksDiffer = 2000
-	// expectedMost bounds the wake-ups that wait for their instant.
+	// expectedMost bounds the wake-ups that wait for their runs to be due.
 	expectedMost = 1000
 )
 
-// expected is the wake-ups for runs that are due later. Other workers may not know of
-// them, so a worker that stops passes them on. The zero value has none.
+// expected holds the wake-ups for runs that are due later. Other workers may not know of
+// them, so a worker that stops passes them on. The zero value is empty.
 type expected struct {
 	mu    sync.Mutex
 	all   map[*later]struct{}
 	ended bool
 }
 
-// later is a wake-up that waits for its instant.
+// later is a wake-up that waits for its runs to be due.
 type later struct {
 	store.Due
 
@@ -102,8 +102,8 @@ type later struct {
 	timer *time.Timer
 }
 
-// add has a function called after a while. It reports false when it does not: there are
-// too many, or the worker stops.
+// add calls do after wait. It reports false if it does not, because too many wake-ups wait or
+// the worker stops.
 func (e *expected) add(due store.Due, at, wait time.Duration, do func()) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -123,7 +123,7 @@ func (e *expected) add(due store.Due, at, wait time.Duration, do func()) bool {
 	return true
 }
 
-// remove reports whether a wake-up was still waiting.
+// remove removes a wake-up and reports whether it was still waiting.
 func (e *expected) remove(one *later) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -132,7 +132,7 @@ func (e *expected) remove(one *later) bool {
 	return waits
 }
 
-// end stops all, and returns those that were still to come.
+// end stops all timers and returns the wake-ups that still waited.
 func (e *expected) end(now time.Duration) (left []store.Due) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -20,7 +20,7 @@ type claimer struct {
 	wakeUps  claimplan.WakeUps
 	expected expected            // wake-ups that become due
 	pending  *store.ClaimRequest // its outcome is unknown; it is asked again, or handed back
-	rests    bool                // the claim of limited runs has left nothing that a worker could start
+	rests    bool                // the last claim of limited runs left none that could start now
 	asked    time.Duration       // when pending was first sent
 	givesUp  bool                // pending is to be handed back
 	empty    int                 // claims in a row that got nothing although heads were due
@@ -59,9 +59,8 @@ func (c *claimer) roomOf(queue string) int {
 
 type answer = poller.Answer[*execution]
 
-// ask claims up to n runs. The caller's ctx says when to stop asking; a claim
-// that was sent is waited for all the same, so that no run is leased to a worker
-// that does not know it.
+// ask claims up to n runs. ctx ends when the worker stops claiming. A claim that was sent is
+// waited for even then, so that no run is leased to a worker that does not know of it.
 func (c *claimer) ask(ctx context.Context, n int) (got answer, err error) {
 	var woken claimplan.Woken
 	defer func() {
@@ -69,7 +68,7 @@ func (c *claimer) ask(ctx context.Context, n int) (got answer, err error) {
 		case err != nil:
 			c.interrupted()
 			c.hurry()
-		case woken.Again > 0 && !got.Left: // notifications are held back while this worker looks by itself
+		case woken.Again > 0 && !got.Left: // it watches: nothing else wakes it
 			c.w.poller.Call(woken.Again)
 		}
 	}()
@@ -112,7 +111,7 @@ func (c *claimer) ask(ctx context.Context, n int) (got answer, err error) {
 		c.answered(alone, len(got.Items))
 	}
 	if err == nil && len(got.Items) == 0 && by == claimplan.ByHeads {
-		c.empty++ // what is due is being claimed by others at this moment
+		c.empty++ // other workers are claiming what is due
 		return answer{Next: min(5*time.Millisecond<<min(c.empty, 10), c.w.config.PollInterval)}, nil
 	}
 	c.empty = 0
@@ -151,7 +150,7 @@ func (c *claimer) hurry() {
 	}
 }
 
-// answered records that it is known what a claim has got.
+// answered records that the outcome of a claim is known.
 func (c *claimer) answered(alone bool, n int) {
 	if alone {
 		c.answeredAlone(n)
@@ -160,7 +159,7 @@ func (c *claimer) answered(alone bool, n int) {
 	}
 }
 
-// stop ends what the claims of a worker that asks no more hold up.
+// stop releases what the claims of this worker reserved in the process. No claim follows.
 func (c *claimer) stop() {
 	if c.pending != nil && !c.pending.Alone {
 		c.w.config.Process.left()
@@ -168,7 +167,7 @@ func (c *claimer) stop() {
 	c.w.config.Process.stop(c.w)
 }
 
-// request makes the claim to ask for.
+// request makes the next claim the pending one.
 func (c *claimer) request(ask claimplan.Ask, alone bool) {
 	c.pending = &store.ClaimRequest{Claim: c.w.config.NewClaimID(), Worker: c.w.id, Duration: c.w.config.Terms.Duration,
 		Steps: ask.Steps, Admissions: ask.Admissions, Lanes: ask.Lanes, Limit: ask.Limit, Alone: alone}
@@ -193,8 +192,8 @@ func (c *claimer) readHeads(ctx context.Context, now time.Duration) error {
 	return nil
 }
 
-// begin turns what was claimed into executions under one hold. They refer to runs, which
-// is theirs from here on.
+// begin turns claimed runs into executions under one hold. The executions keep references
+// into runs: the caller must not use it again.
 func (c *claimer) begin(request store.ClaimRequest, runs []store.ClaimedRun) []*execution {
 	held := &claim{id: request.Claim, alone: request.Alone, limited: len(request.Admissions) > 0, asked: c.asked, unsettled: len(runs), runs: make([]execution, len(runs))}
 	items := make([]*execution, len(runs))
@@ -242,10 +241,10 @@ func (c *claimer) workOf(id store.LaneID) *laneWork {
 // worksMost bounds the lanes that are remembered for executions.
 const worksMost = 1000
 
-// relax records what a claim of up to n runs has got, by a wake-up that named its
-// lanes or by the heads, where wake-ups will name those in which there is more. When
-// it had room for more, nothing is known to be left, and the worker rests without
-// looking again; else it reports others.
+// relax decides what follows a claim of up to n runs from named lanes, or by the heads while
+// wake-ups name their lanes. If the claim had room for more, its lanes are empty as far as
+// this worker knows, and it rests until the next wake-up or poll. If the claim came back
+// full, it wakes other workers.
 func (c *claimer) relax(got answer, n int, woken claimplan.Woken) answer {
 	if len(got.Items) >= n {
 		for lane, due := range woken.Lanes {

@@ -15,10 +15,10 @@ import (
 // claim is handed back by its id. Either way no run that was never begun waits
 // for a lease to expire, and none is charged a crash.
 
-// again renews what a claim asks for whose outcome is unknown; one of limited runs
-// stays one. Its identity and the instant from which its deadline counts stay: if it
-// was granted the first time, its runs are the answer, and when that comes after the
-// deadline they are handed back immediately, not begun and not crashed.
+// again updates what the pending claim, whose outcome is unknown, asks for. A claim of
+// limited runs stays one. Its id and the instant from which its deadline counts stay too: if
+// it was granted the first time, the answer is the runs of that time. If the answer arrives
+// after the deadline, they are handed back immediately, neither begun nor counted as crashed.
 func (c *claimer) again(ask claimplan.Ask, alone bool) {
 	c.pending.Guess = false
 	if !c.pending.Alone && !alone && !ask.Empty() && (len(ask.Admissions) > 0) == (len(c.pending.Admissions) > 0) {
@@ -26,8 +26,7 @@ func (c *claimer) again(ask claimplan.Ask, alone bool) {
 	}
 }
 
-// claimTimeout bounds one claim: there must be time left of its lease to hand it
-// back.
+// claimTimeout bounds one claim, so that enough of its lease is left to hand it back.
 func (c *claimer) claimTimeout() time.Duration {
 	return min(c.w.callTimeout(), max(c.w.config.Terms.Duration/2, time.Second))
 }
@@ -57,12 +56,12 @@ func (c *claimer) send(ctx context.Context) (answer, error) {
 	return answer{Items: c.begin(request, runs), Left: true}, nil
 }
 
-// quickClaim is the divisor of a claim's time limit: a claim that takes less than
-// that part doubles what the next one asks for.
+// quickClaim is the part of its timeout within which a claim must be answered for the next
+// one to ask for twice as many runs.
 const quickClaim = 4
 
-// failed records that the pending claim has had no answer. One that has used up
-// its time would do so again.
+// failed records that the pending claim got no answer. A claim that timed out is handed back,
+// since a retry would probably time out again.
 func (c *claimer) failed(bounded context.Context) {
 	c.givesUp = c.isLate() || errors.Is(bounded.Err(), context.DeadlineExceeded)
 	if !c.w.unreachable() {
@@ -70,19 +69,19 @@ func (c *claimer) failed(bounded context.Context) {
 	}
 }
 
-// isLate reports whether there is a pending claim whose next retry would leave too
-// little of its lease to hand it back: a retry may take half of the lease.
+// isLate reports whether a retry of the pending claim, which may take half of its lease, would
+// leave too little time to hand it back.
 func (c *claimer) isLate() bool {
 	return c.pending != nil && c.w.config.Elapsed()-c.asked > c.w.config.Terms.Duration/4
 }
 
-// handBack takes back the pending claim.
+// handBack hands the pending claim back: its runs are requeued.
 func (c *claimer) handBack(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, c.claimTimeout())
 	defer cancel()
 	sent := c.w.config.Elapsed()
 	held, err := c.w.store.HandBack(bounded, *c.pending)
-	c.w.observeWrite(sent, 0, err) // it may have found nothing to write
+	c.w.observeWrite(sent, 0, err) // it may have had nothing to write
 	if err == nil && held > 0 {
 		err = errHeld
 	}
@@ -99,9 +98,8 @@ func (c *claimer) handBack(ctx context.Context) error {
 
 var errHeld = errors.New("some of its runs are locked by another transaction")
 
-// resign hands back the claim whose outcome is not known when the worker stops
-// claiming. It returns when that is done, or when handlers would have had to be
-// back too.
+// resign hands back the claim whose outcome is unknown when the worker stops claiming. It
+// retries for as long as handlers have to return after they are cancelled.
 func (c *claimer) resign(ctx context.Context) {
 	c.givesUp = c.pending != nil
 	outer, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(c.w.config.CancelGrace, time.Second))

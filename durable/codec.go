@@ -146,8 +146,8 @@ func plainArgs(args any) ([]byte, error) {
 	return wrap(encoded), nil
 }
 
-// misfit says why args cannot be decoded. The decoder's error may quote them: this one does
-// not, because who may see errors may not see all args.
+// misfit returns why args cannot be decoded. It does not quote the args, as the decoder's error
+// may, because a person who may see errors may not be allowed to see all args.
 func misfit[A any](err error) error {
 	if mismatch, is := errors.AsType[*json.UnmarshalTypeError](err); is {
 		kind, _, _ := strings.Cut(mismatch.Value, " ") // a number is quoted after it

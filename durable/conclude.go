@@ -69,7 +69,7 @@ func (s *settler) conclude(ctx context.Context, claims []*claim, settlements []s
 	}
 }
 
-// over ends a claim of which nothing is left.
+// over ends a claim whose runs have all been settled.
 func (s *settler) over(c *claim) {
 	c.watch()
 	c.lost.Load().stop()

@@ -23,8 +23,8 @@ import (
 // least half of the worker's time.
 //
 // Handlers that run for longer than the worker's patience, at first roomLeast,
-// make it give up: other work has three times as long as that was in vain, and
-// then its patience is twice as long, up to roomMost. The runs that have delayed
+// make it give up. Other work then has three times as long as it has waited, and its patience
+// doubles, up to roomMost. The runs that have delayed
 // it are named, once each. With handlers that take longer than roomLeast, but not
 // roomMost, the bound is therefore 10 H. A handler that has been given up, and has
 // not returned, may crash the process at any time: while there is one, no isolated

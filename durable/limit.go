@@ -99,7 +99,7 @@ func LimitedBy(limit Limit, key string, options ...LimitOption) Option {
 	return limited("LimitedBy", onlyRun, limit, key, append(slices.Clone(options), func(u *limitUse) { u.fixed = true }))
 }
 
-// LimitedByUse is LimitedBy for a limit of which only the name is known.
+// LimitedByUse is LimitedBy for callers that know only the name of a limit.
 func LimitedByUse(use store.LimitUse) Option {
 	return Option{"LimitedByUse", onlyRun, func(p *policy) {
 		p.limits = p.limits.with(limitUse{LimitUse: use, fixed: true})

@@ -71,7 +71,7 @@ const (
 
 // What happens to an occurrence while earlier runs have not ended, for Overlap.
 const (
-	OverlapAllow = store.OverlapAllow // it becomes a run all the same
+	OverlapAllow = store.OverlapAllow // it becomes a run anyway
 	OverlapSkip  = store.OverlapSkip  // record it as overlapping
 	OverlapWait  = store.OverlapWait  // it becomes a run when the earlier one has ended
 )

@@ -16,10 +16,9 @@ const (
 )
 
 // reclaimLoop reclaims what dead workers left, until ctx ends. Every worker
-// runs it, busy or not. While nothing may be reclaimed it reads all the same: a
-// lease that is about to expire although its owner should have renewed it is
-// when a worker has to know whether writes work, and a worker without a lease
-// to judge by creates one.
+// runs it, busy or not. It reads even while nothing may be reclaimed: when a lease is about
+// to expire that its owner should have renewed, the worker must know whether writes work, and
+// a worker without a lease to judge by creates one.
 func (w *Worker) reclaimLoop(ctx context.Context) {
 	c := w.config
 	every := min(c.PollInterval, c.Terms.Duration/4)

@@ -52,7 +52,7 @@ func Register[A any](w *Worker, job Job[A], handler func(ctx context.Context, ru
 			var fits A
 			strict := json.NewDecoder(bytes.NewReader(args))
 			strict.DisallowUnknownFields()
-			if err := strict.Decode(&fits); err != nil { // for who has just written them
+			if err := strict.Decode(&fits); err != nil { // a person has just written them: be strict
 				return fmt.Errorf("decode args: %w", err)
 			}
 			return nil

@@ -73,7 +73,7 @@ func (a *asides) add(doing string, one *store.SetAside, now time.Duration) (trie
 	return known.Tries
 }
 
-// accepted drops what is listed of doing something, all of which the store has accepted.
+// accepted drops everything that is listed for this activity, because the store has accepted it.
 func (a *asides) accepted(doing string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -130,9 +130,8 @@ func (s *settler) tellCrowded() {
 	}
 }
 
-// lift lets everybody in who waits for room, now and later. The worker claims
-// no more: what comes are the outcomes of the handlers in hand, whose
-// memory is taken either way.
+// lift removes the bound on waiting outcomes. The worker claims no more, so only the outcomes
+// of handlers that are executing follow, and they use memory either way.
 func (s *settler) lift() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,7 +182,7 @@ func (s *settler) run(ctx context.Context) {
 	}
 }
 
-// wake is how long until something is to be tried again by itself.
+// wake returns how long it is until the next retry is due.
 func (s *settler) wake() time.Duration {
 	now := s.w.config.Elapsed()
 	wait := s.nextAside(now)

@@ -16,8 +16,8 @@ import (
 // storeHealth is what the worker knows of its connection to the store.
 //
 // Reads and writes are tracked separately. A full disk, or a server that has become
-// read-only, answers every read: owners cannot renew all the same, and what
-// protects them is decided by writes alone (protocol.Takeover).
+// read-only, still answers every read, but owners cannot renew. So only writes decide when
+// others may take their leases over (protocol.Takeover).
 type storeHealth struct {
 	mu         sync.Mutex
 	answeredAt time.Duration // monotonic time when the store last answered

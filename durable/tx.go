@@ -25,8 +25,8 @@ var errUncommitted = errors.New("completed in a transaction that was not committ
 //	return tx.Commit(ctx)
 //
 // If the run no longer belongs to this claim, CompleteIn returns lease.ErrLost, and you must
-// roll the transaction back. From the first call on, the worker does not end the run as
-// succeeded by itself, but only reads what is stored: if the commit took effect, the run has
+// roll the transaction back. After the first call the worker does not end the run as
+// succeeded, but only reads what is stored: if the commit took effect, the run has
 // succeeded, whatever the handler returned, and a commit whose reply was lost is resolved in
 // the same way. If it did not take effect, an error of the handler counts as usual, and nil
 // is a failed attempt, "completed in a transaction that was not committed". As long as the
@@ -41,8 +41,8 @@ func (r *Run[A]) CompleteIn(ctx context.Context, tx Tx) error {
 	return tx.Complete(ctx, r.holder(), r.execution.completing())
 }
 
-// Guard locks the run in your own transaction until that transaction ends: no other worker
-// gets the run meanwhile, even if the lease is lost. It returns lease.ErrLost if the run no
+// Guard locks the run in your own transaction until that transaction ends. No other worker
+// gets the run before then, even if the lease is lost. It returns lease.ErrLost if the run no
 // longer belongs to this claim. Use it where transactions may take long: without it,
 // CompleteIn refuses a transaction that comes too late, and its work is wasted.
 func (r *Run[A]) Guard(ctx context.Context, tx Tx) error {

@@ -70,7 +70,7 @@ func (c *Config) unlocked() bool {
 	return c.DashboardToken == "" && c.DashboardViewer == "" && c.DashboardUserHeader == ""
 }
 
-// auth is who may use the dashboard.
+// auth decides who may use the dashboard.
 func (c *Config) auth() access.Auth {
 	switch {
 	case c.DashboardUserHeader != "":

@@ -140,7 +140,7 @@ func (t *table) metadata(m store.Metadata) {
 	}
 }
 
-// texts says of which executions stacks and logs are printed.
+// texts selects the executions whose stacks and logs are printed.
 type texts int
 
 const (

@@ -71,7 +71,7 @@ func serveUntil(ctx context.Context, server *http.Server, listener net.Listener,
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	if err := server.Shutdown(last); err != nil {
-		_ = server.Close() // answers are short; who is still reading loses
+		_ = server.Close() // answers are short; clients that still read are cut off
 	}
 	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("%s: %w", what, err)

@@ -70,9 +70,9 @@ func (h *Hold) Valid() bool {
 	return h.keeper.config.Elapsed() < time.Duration(h.deadline.Load())
 }
 
-// Ending says that the store is about to be asked to end the lease, because nothing is
-// done under it any more. A heartbeat that no longer finds it then reports no loss. Until
-// Release the lease is renewed as before: the store may refuse.
+// Ending declares that the caller will ask the store to end the lease, because no work is
+// left under it. A heartbeat that no longer finds the lease then reports no loss. Until
+// Release the lease is still renewed, since the store may refuse to end it.
 func (h *Hold) Ending() {
 	k := h.keeper
 	k.lose(k.step(protocol.BeatEvent{Kind: protocol.BeatEnding, Claim: h.claim}).Lost, "not renewed in time")

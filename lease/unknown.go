@@ -2,9 +2,9 @@ package lease
 
 import "fmt"
 
-// UnknownError says that a renewal was answered for a part of the claims only, as
-// by a store of several servers of which one is away. The claims returned with it
-// were renewed; of Claims nothing is known; the others are lost.
+// UnknownError reports a renewal that was answered for only some of the claims, for example
+// by a store of several servers while one is unreachable. The claims returned with it were
+// renewed, the outcome of Claims is unknown, and the others are lost.
 type UnknownError struct {
 	Claims []ClaimID
 	Err    error // why

@@ -116,7 +116,7 @@ func New(db Store, limit durable.Limit, config Config) *Limiter {
 
 // Take takes n starts of a key. If there is no room for all of them, it takes none and
 // returns a FullError, which says when to try again. A dynamic window requires a key. If
-// Take returns any other error, the starts may have been charged all the same.
+// Take returns any other error, the starts may still have been charged.
 func (l *Limiter) Take(ctx context.Context, key string, n int) error {
 	return l.ask(ctx, store.LimitRequest{Usage: store.UsageTake, Key: key, Weight: n})
 }

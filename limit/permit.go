@@ -105,7 +105,7 @@ func (p *Permit) Extend(ctx context.Context) error {
 
 // Release gives the places back. It does so even if ctx has ended, within
 // Config.CallTimeout. It returns lease.ErrLost if the permit had ended before, in which
-// case others may have had its places meanwhile.
+// case others may already have taken its places.
 func (p *Permit) Release(ctx context.Context) error {
 	err := p.limiter.ask(context.WithoutCancel(ctx), p.request(store.UsageGive, 0))
 	if errors.Is(err, ErrFull) {

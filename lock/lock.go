@@ -58,7 +58,7 @@ type Store interface {
 	// heartbeat.Renewer. A claim that is not among them is lost for good. An
 	// expired claim that was not taken over may be extended or refused. An
 	// error means that nothing is known about any of them, except an UnknownError,
-	// which names those of which nothing is known.
+	// which names the claims whose outcome is unknown.
 	Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error)
 	// Release frees the slot that the claim holds, and reports whether there was
 	// one. Releasing twice is harmless.

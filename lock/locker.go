@@ -171,7 +171,7 @@ func (a *attempt) held(why error) error {
 }
 
 // try calls the store once, and the lock's policy when it is unreachable. The
-// duration is the time until a slot may become free by itself.
+// duration is the time until a slot may expire.
 func (l *Locker) try(ctx context.Context, a *attempt) (Grant, time.Duration, error) {
 	if err := ctx.Err(); err != nil {
 		return Grant{}, 0, fmt.Errorf("acquire lock %q: %w", a.request.Name, context.Cause(ctx))

@@ -8,8 +8,8 @@ import (
 	"github.com/durable-worker/durable-worker/lease"
 )
 
-// Policy says what happens with a lock when its store is unreachable. All of
-// them return to the store by themselves.
+// Policy says what happens to a lock while its store is unreachable. Under every policy the
+// lock uses the store again when it is back.
 type Policy int8
 
 // The policies.
@@ -18,8 +18,8 @@ const (
 	// too. Calls that wait continue to wait.
 	Skip Policy = iota
 	// RunLocal grants up to the cap within this process, with fence 0, which
-	// every resource that checks fences refuses. Over all processes together
-	// the cap does not hold meanwhile.
+	// every resource that checks fences refuses. Across processes
+	// the cap does not hold.
 	RunLocal
 	// Fail returns ErrUnavailable immediately.
 	Fail

@@ -9,10 +9,9 @@ import (
 	"github.com/durable-worker/durable-worker/lease"
 )
 
-// Waits lets the processes that use one store of locks know of each other's
-// waiting: operators see who waits, and waiters are notified of releases. All of
-// it is a hint. It may come late, without need, or not at all; every waiter also
-// polls the store.
+// Waits lets the processes that share a store of locks know of each other's waiting: operators
+// see who waits, and waiters are notified of releases. These are hints. They may arrive late,
+// needlessly, or not at all, so every waiter also polls the store.
 type Waits interface {
 	// NoteWait writes down that a process waits for a name, in place of what it
 	// noted before; the note lapses after d. With no calls it takes the note back.

@@ -159,7 +159,7 @@ func (o *Operator) pendingToo(ctx context.Context, action store.RunAction, filte
 // lately is how long ago a filter may end that is taken for one that ends now.
 const lately = time.Minute
 
-// Matching counts the runs that a change to all runs of a filter is about. It is
+// Matching counts the runs that a change to all runs of a filter affects. It is
 // not known when the filter has a cursor, or the store does not answer. All runs of some
 // states, of a store that is large, are about as many as LastCounts says: they are not
 // counted again.

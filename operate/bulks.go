@@ -11,7 +11,7 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// The bounds of bulk changes that continue by themselves.
+// The bounds of bulk changes that continue in the background.
 const (
 	maxBulks  = 4   // that are under way
 	keptBulks = 100 // of which the end is remembered
@@ -35,7 +35,7 @@ const (
 	BulkFailed    BulkState = "failed"
 )
 
-// BulkStatus is a bulk change that continues by itself.
+// BulkStatus is a bulk change that continues in the background.
 type BulkStatus struct {
 	N int64 `json:"n"` // its number in this process
 

@@ -21,7 +21,7 @@ type JobFailures struct {
 // minutesKept is for how long figures by the minute are kept.
 const minutesKept = 6 * time.Hour
 
-// Failures lists the jobs of which attempts have failed since an instant, the one with the
+// Failures lists the jobs whose attempts have failed since an instant, the one with the
 // most failures first, as workers have reported them: by the minute for the last six hours,
 // otherwise by the quarter of an hour, for thirty days.
 func (o *Operator) Failures(ctx context.Context, since time.Time) ([]JobFailures, error) {

@@ -104,7 +104,7 @@ func hideTexts(run *store.Record) (size int) {
 
 // Reveal returns one run with its attempts as Operator.Run does, and shows what a rule
 // hides of it: args, result and checkpoint as they are stored. The audit log says to whom, and
-// why, before anything is shown. Who may not see everything is refused with ErrHidden.
+// why, before anything is shown. A person who may not see everything is refused with ErrHidden.
 func (a *Actor) Reveal(ctx context.Context, id store.RunID, reason string) (store.Record, error) {
 	if a.hides != 0 {
 		return store.Record{}, fmt.Errorf("%w: nor have it revealed", ErrHidden)

@@ -33,7 +33,7 @@ type Work struct {
 	Rate     float64  `json:"rate"`      // attempts that ended, a minute, over the last five, as workers have reported
 }
 
-// fleet is what is known of who works and what waits.
+// fleet is what is known about the workers and the runs that wait.
 type fleet struct {
 	workers []store.WorkerInfo
 	survey  store.Survey
@@ -82,7 +82,7 @@ func (f *fleet) work(serves func(*store.WorkerInfo) bool, counts func(laneKey) b
 	return w
 }
 
-// Jobs lists the jobs that workers have declared, and those of which runs were enqueued
+// Jobs lists the jobs that workers have declared, and those whose runs were enqueued
 // and not deleted, on each queue.
 func (o *Operator) Jobs(ctx context.Context) (JobList, error) {
 	list := JobList{Jobs: []JobView{}}

@@ -20,7 +20,7 @@ type Controls interface {
 	// the same transaction. A run that another transaction has locked at this
 	// moment (a claim, a user's transaction) is retried for as long as ctx allows,
 	// at most about ten seconds, and then returned as RunLocked; the call does not
-	// wait for any lock meanwhile. On PostgreSQL the runs that had to be retried
+	// wait for any lock in that time. On PostgreSQL the runs that had to be retried
 	// are changed in transactions of their own. A command that makes no sense is
 	// refused with ErrInvalid and changes nothing.
 	Operate(ctx context.Context, order RunCommand) ([]ChangedRun, error)

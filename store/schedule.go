@@ -78,7 +78,7 @@ type OverlapPolicy string
 
 // The policies. The empty one is OverlapSkip, and OverlapWait with CatchUpAll.
 const (
-	OverlapAllow OverlapPolicy = "allow" // it becomes a run all the same
+	OverlapAllow OverlapPolicy = "allow" // it becomes a run anyway
 	OverlapSkip  OverlapPolicy = "skip"  // it is skipped, and recorded as overlapping
 	OverlapWait  OverlapPolicy = "wait"  // it becomes a run when the earlier one has ended
 )

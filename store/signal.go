@@ -29,15 +29,15 @@ type Signal struct {
 type Due struct {
 	Lane  LaneID // that the runs are in; zero: any
 	Names uint64 // hashes of the lane's queue and job, for stores that do not know its number; the store's own
-	Runs  int    // about how many there are; zero: not known, and no worker passes the wake-up on
-	// Limited: some have limits, so that the lane has a line of turns although it may have had
-	// none. Mixed: and some have none. Neither: none has.
+	Runs  int    // roughly how many there are; zero: unknown, and no worker passes the wake-up on
+	// Limited: some of the runs have limits, so the lane has a line of turns, even if it had none
+	// before. Mixed: others have none. Neither: none of them has limits.
 	Limited, Mixed bool
 	In             time.Duration // until the first of them is due; zero: it is due now
-	After          time.Duration // how long this worker leaves them to another one before it looks
+	After          time.Duration // the head start of another worker, before this one claims
 
-	// Every and For ask the worker to look again by itself, at this interval and for this
-	// long: more runs are expected, and will not be announced before. Zero: it need not.
+	// Every and For ask the worker to watch: to claim at this interval, for this long. More
+	// runs are expected, which are not announced before the watch ends. Zero: no watch.
 	Every, For time.Duration
 
 	// Draw decides which workers get the wake-up, and in which order; zero: nothing has
@@ -46,8 +46,8 @@ type Due struct {
 	Passed int
 }
 
-// HandOver is the For of a wake-up by which a worker that looks by itself has another one do
-// so from now on: it is the time that the store has for that.
+// HandOver is the For of a wake-up by which a worker hands its watch over to another one. It
+// is also how long before the end of a watch that happens.
 const HandOver = 25 * time.Millisecond
 
 // RunsPerWorker is how many runs there are for each worker that gets a wake-up.
@@ -56,7 +56,7 @@ const RunsPerWorker = 16
 // Wanted is how many of n workers get the wake-up first.
 func (d Due) Wanted(n int) int { return min(max((d.Runs+RunsPerWorker-1)/RunsPerWorker, 1), n) }
 
-// And returns the wake-up with the kinds of another one's runs, too.
+// And returns the wake-up with the kinds of runs of both.
 func (d Due) And(other Due) Due {
 	d.Mixed = d.Mixed || other.Mixed || d.Limited != other.Limited
 	d.Limited = d.Limited || other.Limited

@@ -123,7 +123,7 @@ func (s Span) Kept() time.Duration {
 // Spans are all spans, shortest first.
 func Spans() []Span { return []Span{Minute, Quarter} }
 
-// Scope says what a series is about.
+// Scope says what a series measures.
 type Scope int8
 
 // The scopes.

@@ -88,8 +88,7 @@ type Head struct {
 	Waiting  bool          // false: nothing waits in this lane, and the fields below mean nothing
 	DueAt    time.Time     // of the first waiting run
 	In       time.Duration // until it is due on the store's clock; zero or less: due
-	// After is how much longer this worker leaves a run that is not due yet to others that
-	// know of it, of which one does not.
+	// After is how long past DueAt this worker leaves the run to others that expect it too.
 	After time.Duration
 }
 

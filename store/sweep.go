@@ -18,8 +18,8 @@ type Sweeper interface {
 	// deletes runs that ended longer ago than they are kept, by the store's
 	// clock, with their attempts, their progress reports, and the unique keys
 	// that name them. A run that a key is held for stays until the key's time is
-	// over. A run that was put back to pending meanwhile is skipped, and so is
-	// one that another transaction has locked, until a later pass.
+	// over. It skips a run that is pending again, and, until a later pass, one
+	// that another transaction has locked.
 	//
 	// It searches in two ways: along the runs that are old enough to have been
 	// kept as long as the request says, and, in a full pass that begins

@@ -21,7 +21,7 @@ type Tx interface {
 	// call, however long the transaction takes.
 	Enqueuer
 	// Guard locks the holder's run until the transaction ends, so that no other
-	// worker takes it over meanwhile, even if its lease expires. If the run no
+	// worker can take it over before then, even if its lease expires. If the run no
 	// longer belongs to the claim, it returns lease.ErrLost.
 	Guard(ctx context.Context, holder Holder) error
 	// Complete ends the holder's run as succeeded. If the run no longer belongs to

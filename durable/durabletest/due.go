@@ -93,7 +93,7 @@ func (k *Kit) AdvanceTo(instant time.Time) Tally {
 // milliseconds that were needed to come to rest, and what has passed since.
 func (k *Kit) now() time.Time { return k.at.Add(time.Since(k.left)) }
 
-// begin begins a call. needs names a call that is in vain without a worker.
+// begin begins a call. needs names a call that does nothing without a worker.
 func (k *Kit) begin(needs string) {
 	k.t.Helper()
 	k.at = k.now()

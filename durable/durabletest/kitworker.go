@@ -108,8 +108,8 @@ func (w *Worker) Pause() { w.set(cut) }
 // call that was already with the store when the process froze is not simulated.
 func (w *Worker) Freeze() { w.set(frozen) }
 
-// Resume ends a Pause or a Freeze. The worker finds out by itself which of its
-// leases are lost, within a second or so.
+// Resume ends a Pause or a Freeze. Within about a second the
+// worker finds out which of its leases are lost.
 func (w *Worker) Resume() { w.set(connected) }
 
 // Kill is the end of a process without notice (kill -9, a power cut): from now

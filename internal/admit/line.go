@@ -103,7 +103,7 @@ func compareWaiters(a, b *waiting) int {
 
 func compareRuns(a, b store.RunID) int { return bytes.Compare(a[:], b[:]) }
 
-// grantee is who has got the permit of a gate in this decision.
+// grantee is the run that gets the permit of a gate in this decision.
 type grantee struct {
 	gate  GateID
 	owner uuid.UUID

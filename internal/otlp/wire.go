@@ -175,7 +175,7 @@ func encode(spans []sdk.ReadOnlySpan, capacity int) []byte {
 	return request
 }
 
-// scopesOf are the scopes of spans, of which there are few, in the order of their first
+// scopesOf returns the scopes of spans, which are few, in the order of their first
 // spans.
 func scopesOf(spans []sdk.ReadOnlySpan) (scopes []instrumentation.Scope) {
 	for _, s := range spans {

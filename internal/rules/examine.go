@@ -33,7 +33,7 @@ func FindPaused(f *store.Findings, paused []string) {
 // RunningRuns is the name of what FindStranded finds.
 const RunningRuns = "running runs"
 
-// FindStranded reports running runs without a lease, of which one may be named.
+// FindStranded reports running runs without a lease; it may name one of them.
 func FindStranded(f *store.Findings, stranded int64, one string) {
 	if stranded == 0 {
 		f.Fine(RunningRuns, "each has a lease")

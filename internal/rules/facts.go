@@ -28,7 +28,7 @@ func MadeAt(id store.RunID) time.Time {
 	return time.UnixMilli(ms).UTC()
 }
 
-// PauseOf says of a paused queue who has paused it, by the newest change of the queue.
+// PauseOf returns who has paused a queue, by the newest change of the queue.
 func PauseOf(newest []store.Change) *store.QueuePause {
 	for _, c := range newest {
 		if c.Action == string(store.PauseQueue) {

@@ -22,7 +22,7 @@ import (
 const mostForced = 100
 
 // ListLocks lists the slots that are held. It walks all keys with SCAN, and may
-// miss what comes or goes meanwhile.
+// miss slots that are taken or freed during the walk.
 func (l *Locks) ListLocks(ctx context.Context, prefix string, limit int) ([]lock.Record, error) {
 	if err := lock.CheckPrefix(prefix); err != nil {
 		return nil, fmt.Errorf("list locks: %w", err)

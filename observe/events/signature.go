@@ -27,7 +27,7 @@ const (
 // ErrSignature is the error of Verify.
 var ErrSignature = errors.New("the signature of the webhook is not valid")
 
-// Verify reports whether a request that a webhook has received was sent by one who has
+// Verify reports whether a request that a webhook received was sent by a party that has
 // the secret, within the last five minutes. body is all of it. Remember the header
 // Webhook-Id for as long if a repeat would do harm: the same batch may come twice.
 func Verify(secret string, header http.Header, body []byte, now time.Time) error {

@@ -25,7 +25,7 @@ func (f Func) Who(r *http.Request) (Who, error) { return f(r) }
 // ErrNoCredentials means that a request says nothing of who makes it.
 var ErrNoCredentials = errors.New("no credentials")
 
-// denied is a refusal of which the client may read the reason.
+// denied is a refusal whose reason the client may read.
 type denied struct {
 	reason string
 	cause  error

@@ -128,7 +128,7 @@ func safe(method string) bool {
 	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
 }
 
-// admit checks what does not depend on who asks.
+// admit checks what does not depend on the person who asks.
 func (h *handler) admit(r *http.Request) *Refusal {
 	switch {
 	case len(r.RequestURI) > maxURL:

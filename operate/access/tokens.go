@@ -15,7 +15,7 @@ func errShort(what string) error {
 	return fmt.Errorf("%s has fewer than %d characters: generate one with `openssl rand -hex 16`", what, minSecret)
 }
 
-// tokens lets in who knows one of two tokens.
+// tokens admits clients that present one of two tokens.
 type tokens struct {
 	operator, viewer string
 	sessions         sessions

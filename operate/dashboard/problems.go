@@ -22,7 +22,7 @@ type problemsPage struct {
 	More         int // jobs that are not listed
 }
 
-// failingJob is a job of which attempts have failed, with the most frequent reason of its
+// failingJob is a job whose attempts have failed, with the most frequent reason of its
 // dead runs.
 type failingJob struct {
 	operate.JobFailures

@@ -108,7 +108,7 @@ func (s *Store) gateInfo(known *limit, key string, now time.Time) store.GateInfo
 	return info
 }
 
-// lanesBefore are the lanes of which runs are claimed before a run that is due.
+// lanesBefore returns the lanes whose runs are claimed before a run that is due.
 func (s *Store) lanesBefore(r *run, now time.Time) (lanes []store.LaneFacts, more bool) {
 	for _, l := range s.lanes {
 		if l.name.priority < r.lane.name.priority || s.queues[l.name.queue] || r.isolated() && l != r.lane {

@@ -12,7 +12,7 @@ import (
 // keyName is a key of a job.
 type keyName struct{ job, text string }
 
-// keyHolder is who holds a key.
+// keyHolder is the run that holds a key.
 type keyHolder struct {
 	run    store.RunID
 	latest store.RunID // of the enqueue that stored the run, or replaced it last
@@ -42,7 +42,7 @@ func (s *Store) enqueue(n *store.NewRun, now time.Time) store.Receipt {
 	return store.Receipt{ID: holder.run, Existing: true}
 }
 
-// holder reports who holds a key as the decision wants to know it.
+// holder returns the run that holds a key, in the form that the decision takes.
 func (s *Store) holder(k *keyHolder, now time.Time) store.KeyHolder {
 	if k == nil {
 		return store.KeyHolder{}

@@ -143,7 +143,7 @@ func (l locks) ListLocks(ctx context.Context, prefix string, limit int) ([]lock.
 	return records[:min(len(records), max(limit, 0))], nil
 }
 
-// ForceRelease frees a slot, who holds it.
+// ForceRelease frees a slot regardless of its holder.
 func (l locks) ForceRelease(ctx context.Context, force lock.Force) (bool, error) {
 	if err := firstOf(ctx.Err(), force.Validate()); err != nil {
 		return false, fmt.Errorf("force release of lock: %w", err)

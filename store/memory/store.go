@@ -98,7 +98,7 @@ func (s *Store) Schema(context.Context) (have, want, minCompatible int, err erro
 	return 0, 0, 0, nil
 }
 
-// Close does nothing; who has the store may continue using it.
+// Close does nothing; the store can still be used.
 func (s *Store) Close() {}
 
 // run is one row. Its lane, and what was enqueued, change only while it is

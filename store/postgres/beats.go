@@ -14,7 +14,7 @@ import (
 )
 
 // shared is how many leases one call must renew for them to follow a beat: one
-// row that reports when they all expire. Fewer are renewed each by itself.
+// row that reports when they all expire. Fewer are renewed individually.
 const shared = 64
 
 // mostBeats bounds the beats that are remembered. One is enough for each

@@ -110,7 +110,7 @@ func (s *Store) nothing(ctx context.Context, claim lease.ClaimID, got *dealing) 
 const ofNone = -1
 
 // tellUndealt names the runs that a claim could not start. It is for people:
-// when it fails, the claim is valid all the same.
+// when it fails, the claim is still valid.
 func (s *Store) tellUndealt(ctx context.Context, claim lease.ClaimID) {
 	var undealt []uuid.UUID
 	b := s.guarded(ctx)

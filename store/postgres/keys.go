@@ -26,7 +26,7 @@ func compareKeys(a, b keyName) int {
 	return cmp.Or(cmp.Compare(a.job, b.job), cmp.Compare(a.text, b.text))
 }
 
-// keyHolder is who holds a key, and what is to become of it.
+// keyHolder is the run that holds a key, and what happens to it.
 type keyHolder struct {
 	store.KeyHolder
 	id          store.RunID
@@ -66,7 +66,7 @@ type keyedInsert struct {
 	places   []int          // their receipts
 }
 
-// insertKeyed is insert for runs of which some have keys. In a caller's
+// insertKeyed is insert for runs some of which have keys. In a caller's
 // transaction the keys stay locked until it ends, and its own limits and
 // isolation hold. Freed is as in insertInto.
 func (s *Store) insertKeyed(ctx context.Context, to sender, runs []store.NewRun, set places) (answers []store.Receipt, freed []store.LineID, err error) {
@@ -334,7 +334,7 @@ func (k *keyedInsert) write(ctx context.Context) error {
 	return nil
 }
 
-// addRuns adds an insert of runs of which some have keys.
+// addRuns adds an insert of runs some of which have keys.
 func addRuns(b *batch, runs []store.NewRun, set places, each func(pgx.Rows) error) {
 	if len(runs) == 0 {
 		return

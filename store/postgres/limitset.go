@@ -329,7 +329,7 @@ func standingOf(run *store.NewRun, set limitSet) (row standing) {
 	return row
 }
 
-// occurrence is of which schedule, and for which instant of it, a run is; zero: none.
+// occurrence identifies the schedule and the instant that a run was created for; zero: none.
 type occurrence struct {
 	schedule   int32
 	generation int64

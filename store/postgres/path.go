@@ -94,7 +94,7 @@ func (w wrapped) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, 
 	return &wrappedRows{rows, results, nil}, nil
 }
 
-// QueryRow sends a statement of which one row is wanted.
+// QueryRow sends a statement that returns one row.
 func (w wrapped) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	rows, err := w.Query(ctx, sql, args...)
 	return wrappedRow{rows, err}

@@ -77,7 +77,7 @@ func (s *Store) Checkpoint(ctx context.Context, id store.RunID) ([]byte, error) 
 	return []byte(texts[0]), nil
 }
 
-// addProgress completes records of which some may have reported, with another
+// addProgress completes records, some of whose runs may have reported progress, with another
 // question to where they came from.
 func (s *Store) addProgress(ctx context.Context, to sender, records []store.Record) error {
 	var ids uuidArray

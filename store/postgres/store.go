@@ -72,7 +72,7 @@ type Store struct {
 	served  atomic.Int64    // monotonic clock until which the schema is taken to be one we can serve; zero: not known
 	reset   atomic.Int64    // monotonic clock when the pools were last emptied, nanoseconds
 	clamped atomic.Int64    // when leases were last clamped, likewise
-	held    lately          // when a claim last waited in vain for the row of a run
+	held    lately          // when a claim last gave up waiting for the row of a run
 	stuck   lately          // when a settle did
 	// heldWaiters is when an admission met a waiter that another transaction had in hand
 	heldWaiters lately

@@ -96,7 +96,7 @@ func (t *Tx) Complete(ctx context.Context, holder store.Holder, completion store
 	return t.claimed(ctx, what, queries.CompleteRun, result, holder.Run.String(), uuid.UUID(holder.Claim).String(), log)
 }
 
-// claimed sends a statement that has to find the one run it is about.
+// claimed sends a statement that must find exactly one run.
 func (t *Tx) claimed(ctx context.Context, what, statement string, args ...any) error {
 	if err := t.store.usable(ctx); err != nil {
 		return t.store.fail(what, err)
@@ -158,8 +158,8 @@ func (t *Tx) fail(what string, err error) error {
 }
 
 const (
-	// holderPatience is how long EnqueueUnder and Report wait for who has
-	// locked the holder's run, or a key. A settle or a reclaim is done by then.
+	// holderPatience is how long EnqueueUnder and Report wait for a transaction
+	// that has locked the holder's run, or a key. A settle or a reclaim is done by then.
 	holderPatience = time.Second
 	// holderBriefly is how long EnqueueUnder waits at first: a transaction of the
 	// handler's own keeps the run for longer, and many handlers may have one.
@@ -213,7 +213,7 @@ func (s *Store) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...s
 func (s *Store) insertUnder(
 	ctx context.Context, tx pgx.Tx, holder store.Holder, runs []store.NewRun, set places, most time.Duration,
 ) (answers []store.Receipt, freed []store.LineID, err error) {
-	if rules.AnyKeyed(runs) { // who has a key may be a transaction of the holder's own
+	if rules.AnyKeyed(runs) { // a transaction of the holder's own may have locked a key
 		b := s.guardedFor(ctx, most)
 		b.add(queries.Idle)
 		if err := s.send(ctx, tx, b); err != nil {

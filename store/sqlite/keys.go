@@ -56,7 +56,7 @@ func (c *change) storeOne(ctx context.Context, r *store.NewRun, row queries.Inse
 	}
 }
 
-// holderOf reports who holds a key as the decision wants to know it.
+// holderOf returns the run that holds a key, in the form that the decision takes.
 func (c *change) holderOf(row *queries.FindHolderRow) store.KeyHolder {
 	if row.State == nil {
 		return store.KeyHolder{}

@@ -225,7 +225,7 @@ func (c *change) changeLimit(ctx context.Context, ask *store.LimitChange) (store
 	return limit.ID, errors.Join(c.UpdateLimit(ctx, limitRow(&made, row)), c.noteLimit(ctx, ask, name, &made))
 }
 
-// unused refuses a limit for which runs wait, or of which places are held.
+// unused refuses a limit that runs wait for, or whose places are held.
 func (c *change) unused(ctx context.Context, limit *store.Limit) error {
 	first, last := admit.GateRange(limit.ID)
 	held, err := c.LimitUse(ctx, queries.LimitUseParams{First: int64(first), Last: int64(last), Now: c.now})

@@ -157,7 +157,7 @@ type forcedDetail struct {
 	Reason string      `json:"reason"`
 }
 
-// ForceRelease frees a slot, who holds it, and writes it into audit.
+// ForceRelease frees a slot regardless of its holder, and writes that to the audit log.
 func (l locks) ForceRelease(ctx context.Context, force lock.Force) (bool, error) {
 	if err := force.Validate(); err != nil {
 		return false, fmt.Errorf("force release of lock: %w", err)

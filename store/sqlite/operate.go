@@ -158,7 +158,7 @@ func (c *change) countRetried(ctx context.Context, id store.RunID) error {
 }
 
 // takeKey gives a run its unique key back, if it had one, unless the run that holds
-// it keeps it. It returns who has the key then.
+// it keeps it. It returns the run that has the key then.
 func (c *change) takeKey(ctx context.Context, row *queries.FindOperableRow, id store.RunID) (store.RunID, error) {
 	if row.Key == nil {
 		return id, nil

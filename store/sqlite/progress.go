@@ -66,7 +66,7 @@ func progressOf(ctx context.Context, reader *queries.Queries, id store.RunID) (*
 	return progress, nil
 }
 
-// addProgress completes records of which some may have reported.
+// addProgress completes records, some of whose runs may have reported progress.
 func addProgress(ctx context.Context, reader *queries.Queries, records []store.Record) (err error) {
 	for i := range records {
 		if records[i].StartedAt == nil {

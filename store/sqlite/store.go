@@ -65,7 +65,7 @@ type Store struct {
 	unpruned   aside.Set[string]    // tables that Sweep could not prune
 	elapsed    func() time.Duration // lease.Elapsed: what the three above go by, and marked
 
-	// queue guards the writing connection and what hangs on it.
+	// queue guards the writing connection and what depends on it.
 	queue     writeQueue
 	writes    *sql.DB
 	conn      *connection // the one of writes
@@ -244,7 +244,7 @@ func (s *Store) transact(ctx context.Context, work func(context.Context) error) 
 	}
 	committed := false
 	defer func() {
-		if !committed { // SQLite may have rolled back by itself; there is nothing to do then
+		if !committed { // SQLite may have rolled back already; then there is nothing to do
 			_, _ = s.ctl.rollback.ExecContext(steady)
 		}
 	}()

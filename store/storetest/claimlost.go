@@ -19,7 +19,7 @@ type loser struct {
 	ended  map[store.RunID]int
 }
 
-// lostAnswers makes random claims, of which many answers are lost, until every
+// lostAnswers makes random claims, many of whose answers are lost, until every
 // run has ended: each once, none left to the lease, none crashed.
 func lostAnswers(t *testing.T, f *fixture) {
 	const runs = 120
