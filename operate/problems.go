@@ -114,7 +114,7 @@ func (o *Operator) shown(problems []store.Problem) []store.Problem {
 	return problems
 }
 
-// newGroup returns the group whose newest run is run.
+// newGroup returns the group whose newest run is newest.
 func newGroup(id, like string, newest *store.Problem) ProblemGroup {
 	group := ProblemGroup{ID: id, Job: newest.Job, Like: like, Reason: newest.Reason, Queues: []string{}, LastAt: newest.EndedAt, Newest: newest.Run,
 		AcknowledgedAt: newest.AcknowledgedAt}
