@@ -25,9 +25,9 @@ type workVerb struct{}
 // stopTimeout bounds what OnStop functions may take together.
 const stopTimeout = 10 * time.Second
 
-// Run serves until it is signalled. Actors do not stop in an order, so what
-// has one is nested: a signal only reports the worker, which drains inside its
-// own actor, and the health listener answers until it has.
+// Run serves until it is signalled. Actors stop in no particular order, so whatever
+// needs an order is nested: a signal only ends the worker's context, the worker drains
+// inside its own actor, and the health listener answers until it has drained.
 func (workVerb) Run(ctx context.Context, p *program) error {
 	config, logger, err := p.config("info")
 	if err != nil {

@@ -28,7 +28,7 @@ type Store interface {
 	// this program wants, and the oldest version of the program that the
 	// database's schema still serves.
 	Schema(ctx context.Context) (have, want, minCompatible int, err error)
-	// Examine examines the engine, and at the schema, for what an operator
+	// Examine examines the engine and the schema for what an operator
 	// should know. It changes nothing. An error comes with what had been found
 	// until then.
 	Examine(ctx context.Context) (store.Findings, error)

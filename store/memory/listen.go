@@ -38,7 +38,7 @@ func (s *Store) Publish(ctx context.Context, signal store.Signal) error {
 	return nil
 }
 
-// hint reports every listener that runs may be due, without waiting for any. The
+// hint wakes every listener because runs may be due, without waiting for any. The
 // caller holds mu.
 func (s *Store) hint() {
 	s.limits.freed = false

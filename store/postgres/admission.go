@@ -15,15 +15,15 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
-// An admission is one transaction of two round trips, of more for rates and where runs have
-// several limits: it takes turns and locks their gates, and reads in later statements what
-// the gates admit; it decides, and writes.
+// An admission is one transaction of two round trips, or more for rates and for runs with
+// several limits. It takes turns and locks their gates, reads in later statements what the
+// gates admit, decides, and writes.
 
-// divisionByZero is how LeaveLines says that a waiter has gone since it was read.
+// divisionByZero is how LeaveLines reports that a waiter is gone since it was read.
 const divisionByZero = "22012"
 
-// admitRuns admits limited runs. It expects that no other transaction has a row of theirs
-// in hand; where one had, it begins again and for a while examines the rows before it decides.
+// admitRuns admits limited runs. It assumes that no other transaction holds their rows. If one
+// does, it begins again, and for a while it checks the rows before it decides.
 func (s *Store) admitRuns(ctx context.Context, request *store.ClaimRequest, worker int32, got *dealing) error {
 	if !s.heldWaiters.within(heldFor) {
 		err := s.admitOnce(ctx, request, worker, got, false)
@@ -63,7 +63,7 @@ func (s *Store) admitOnce(ctx context.Context, request *store.ClaimRequest, work
 	return err
 }
 
-// admission is one under way.
+// admission is an admission in progress.
 type admission struct {
 	*Store
 
@@ -77,8 +77,8 @@ type admission struct {
 	limits map[store.LimitID]*store.Limit
 	known  map[admit.GateID]bool            // gates in input
 	caps   map[store.LaneID]queueCap        // of lanes on capped queues
-	others []int64                          // gates that it did not take the turns of
-	said   map[store.RunID][]store.LimitUse // of waiters that say more than their gate
+	others []int64                          // gates whose turns it did not take
+	said   map[store.RunID][]store.LimitUse // of waiters that use more than their gate
 	lapsed []int64                          // gates with permits of named owners whose time is over
 	names  map[admit.GateID]string          // keys of gates that are not known yet
 
@@ -159,9 +159,10 @@ func (a *admission) take(ctx context.Context) (gates []int64, err error) {
 	return gates, nil
 }
 
-// exhausts reports whether the admission leaves nothing of its lines that a worker could
-// start, if no turn is left on them: all who waited in its gates start, and it leaves no turn.
-// One without turns cannot say so: another admission may have taken them, and left others.
+// exhausts reports whether the admission leaves no run of its lines that a worker could start,
+// provided that no turn is left on them: all runs that waited in its gates start, and it
+// leaves no turn. An admission without turns cannot know, since another one may have taken
+// the turns and left others.
 func (a *admission) exhausts(d *admit.Decision) bool {
 	return a.request.Exhausted != nil && len(d.Admitted) == len(a.input.Waiters) && len(d.Turns)+len(d.Due) == 0
 }
@@ -178,9 +179,9 @@ func (a *admission) readBelow(ctx context.Context, gates []int64) error {
 	return err
 }
 
-// addReads reads what gates that are locked admit, and the first waiters of their lines:
-// so many of each of the admission's own lanes. Without gates it is those whose turns the
-// transaction has taken, and without a depth as many waiters as each may admit.
+// addReads reads what locked gates admit, and the first waiters of their lines, depth of each
+// of the admission's own lanes. Without gates it reads those whose turns the transaction has
+// taken; without a depth, as many waiters as each gate may admit.
 func (a *admission) addReads(b *batch, gates []int64, depth *int32, found *[]admit.Gate) {
 	b.add(queries.ReadLimits, gates).Query(a.scanLimits)
 	b.add(queries.ReadGates, gates).Query(func(rows pgx.Rows) error { return a.scanGates(rows, found) })

@@ -34,8 +34,8 @@ func (a *admission) readMore(ctx context.Context) error {
 	return a.send(ctx, a.conn, b)
 }
 
-// uses gives the waiters that say more than their gate their uses, and returns the
-// gates that are not read yet.
+// uses sets the uses of waiters that use more than their gate, and returns the gates that have
+// not been read yet.
 func (a *admission) uses(ctx context.Context) (others []int64, err error) {
 	set := limitSet{}
 	for _, said := range a.said {
@@ -150,7 +150,7 @@ type owned struct {
 	owner uuid.UUID
 }
 
-// addOwners asks which permits those have that may have some already.
+// addOwners reads the permits of runs and named owners that may already have some.
 func (a *admission) addOwners(b *batch) {
 	asked := map[owned][]*admit.Use{}
 	var gates []int64
@@ -188,7 +188,7 @@ func (a *admission) addOwners(b *batch) {
 // executingMost bounds the runs that are examined to be cancelled for newer ones.
 const executingMost = 1000
 
-// addExecuting reads who executes, where newer runs may have older ones cancelled.
+// addExecuting reads the executing runs of limits whose newer runs cancel older ones.
 func (a *admission) addExecuting(b *batch) {
 	var gates []int64
 	at := map[int64]int{}
@@ -217,7 +217,7 @@ func (a *admission) addExecuting(b *batch) {
 	})
 }
 
-// hold locks the candidates that others do not have in hand.
+// hold locks the candidates that no other transaction holds.
 func (a *admission) hold(ctx context.Context) error {
 	var c candidates
 	for i := range a.input.Waiters {

@@ -25,8 +25,8 @@ const mostBeats = 16
 // the beat, though they might still stand.
 const beatRounds = 3
 
-// beat is a row of beats with what is believed to follow it. What does follow
-// it every renewal finds out; belief only decides what is sent.
+// beat is a row of beats with the leases that this process believes to follow it. Each
+// renewal learns which leases do follow it; the belief only decides what is sent.
 type beat struct {
 	id        uuid.UUID
 	followers map[lease.ClaimID]struct{}
@@ -40,9 +40,9 @@ type beatCache struct {
 	kept []*beat
 }
 
-// take finds the beat that one of the claims follows. When none does, as with
-// claims that each end before the second renewal, it is one that nothing can
-// follow any more, so that they do not become ever more; else a new one.
+// take returns the beat that one of the claims follows. If none does, as with claims that
+// end before their second renewal, it reuses a beat that no lease can follow any more, so that
+// beats do not accumulate. Otherwise it returns a new one.
 func (c *beatCache) take(claims []lease.ClaimID) *beat {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,13 +79,13 @@ func (c *beatCache) put(b *beat, idle time.Duration) {
 	}
 }
 
-// renewTogether renews leases that follow one beat, and makes those follow it
-// that do not. What the beat has renewed the database reports each time: a lease
-// that is gone is not among it. One that was taken out of its beat, because it
-// had expired, but that no worker has taken over, is asked for once more.
+// renewTogether renews leases that follow one beat, and makes the others follow it. The
+// database reports each time which leases the beat renewed: one that is gone is not among
+// them. A lease that was removed from its beat because it had expired, but that no worker has
+// taken over, is renewed once more.
 func (s *Store) renewTogether(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
 	b := s.together.take(claims)
-	idle := time.Duration(math.MaxInt64) // after an error any may follow it, to be renewed with who comes next
+	idle := time.Duration(math.MaxInt64) // after an error any lease may follow it, and is renewed with the next ones
 	defer func() { s.together.put(b, idle) }()
 	asked := make(map[lease.ClaimID]struct{}, len(claims))
 	for _, claim := range claims {
@@ -157,9 +157,8 @@ func all(ids uuidArray, of map[uuid.UUID]struct{}) bool {
 	return true
 }
 
-// sendBeat renews the beat, in one transaction with who comes and who goes, and
-// notes what follows it then. After an error nothing is known, and what was
-// believed still counts.
+// sendBeat renews the beat, in one transaction with the leases that join and leave it, and
+// records what follows it then. After an error the earlier belief still counts.
 func (s *Store) sendBeat(ctx context.Context, b *beat, d time.Duration, join, part uuidArray) error {
 	batch := s.guarded(ctx)
 	batch.add(queries.Beat, b.id, micro(d))

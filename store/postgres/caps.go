@@ -15,12 +15,12 @@ import (
 // A capped queue is paused for claims of runs that are not limited, whatever program sends
 // them. Its runs are stored as those of any queue; a claim that meets them moves them into
 // the line of the cap, and an admission adds the cap to those that wait for another limit.
-// So what was pending when the cap was set, what an older program enqueues, and what comes
-// back for a retry are all under it.
+// So the cap applies to runs that were pending when it was set, to runs that an older program
+// enqueues, and to retries.
 
 // adoptRuns moves runs of capped queues that the steps would claim into the lines of the
-// caps, and wakes workers for them. Where they cannot be moved, they wait, and the runs of
-// other queues do not wait for them.
+// caps, and wakes workers for them. Runs that cannot be moved wait; runs of other queues do
+// not wait for them.
 func (s *Store) adoptRuns(ctx context.Context, steps []store.Step) {
 	capped := s.capped.Among(steps)
 	if len(capped) == 0 {
@@ -59,7 +59,7 @@ type queueCap struct {
 }
 
 // adopt adds the caps of their queues to the waiters of the admission's lanes that do not
-// have them. One whose rows another transaction has in hand keeps its place.
+// have them. A waiter whose rows another transaction holds keeps its place.
 func (a *admission) adopt(ctx context.Context) error {
 	if len(a.caps) == 0 {
 		return nil
@@ -103,7 +103,7 @@ func (a *admission) adopt(ctx context.Context) error {
 	return nil
 }
 
-// hasCap reports whether a waiter says that it is under a cap. One that says nothing has
+// hasCap reports whether the uses of a waiter include a cap. A waiter without stored uses has
 // only the limit in whose line it waits.
 func (a *admission) hasCap(w *admit.Waiter, of queueCap) bool {
 	said, more := a.said[w.Run]

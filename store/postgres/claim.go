@@ -33,7 +33,7 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 			return s.admitRuns(ctx, &request, worker, &got)
 		}
 		args := claimArgs(&request, worker)
-		if !s.held.within(heldFor) { // the cheap statement, which waits where a transaction holds the row of a run
+		if !s.held.within(heldFor) { // the cheap statement, which waits for a transaction that holds the row of a run
 			b := s.hot(ctx)
 			b.add(queries.ClaimRuns, args...).Query(got.scan)
 			if err := s.send(ctx, s.engine, b); code(err) != lockNotAvailable {
@@ -66,7 +66,7 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 	return inSteps(got.runs, request.Steps), nil
 }
 
-// dealing is what a claim has done.
+// dealing is the outcome of a claim.
 type dealing struct {
 	runs  []store.ClaimedRun
 	dealt int // rows of ready that it deleted; 0: not known
@@ -81,9 +81,9 @@ func (s *Store) granted(ctx context.Context, claim lease.ClaimID, got *dealing) 
 	return s.send(ctx, s.engine, b)
 }
 
-// nothing finds out why a claim got no run: it has been given some before, it
-// met only rows of ready that name no pending run, so that its lease covers
-// nothing and goes, or nothing was due.
+// nothing finds out why a claim got no run: it was granted some before; or it found only rows
+// of ready that name no pending run, so that its lease covers nothing and is deleted; or
+// nothing was due.
 func (s *Store) nothing(ctx context.Context, claim lease.ClaimID, got *dealing) error {
 	var leased bool
 	b := s.guarded(ctx)
@@ -134,8 +134,8 @@ func (s *Store) warnUndealt(ids []uuid.UUID) {
 // undealtNamed bounds the runs that one message names.
 const undealtNamed = 10
 
-// heldFor is how long claims skip runs whose rows other transactions hold, once they
-// have met one. It is also how long settles do.
+// heldFor is how long claims and settles skip runs whose rows other transactions hold, after
+// they have met one.
 const heldFor = 10 * time.Second
 
 // rowHeld remembers that a transaction holds the row of a pending run.
@@ -156,7 +156,7 @@ func claimArgs(request *store.ClaimRequest, worker int32) []any {
 		micro(request.Duration), request.Alone}
 }
 
-// small is a count as the database takes it.
+// small converts a count to the integer type of the database.
 func small(n int) int32 { return int32(min(max(n, 0), math.MaxInt32)) }
 
 // scan reads the runs of a claim.
@@ -169,7 +169,7 @@ func (d *dealing) scan(rows pgx.Rows) error {
 		if len(d.runs) == 1 && d.dealt > 1 {
 			d.runs = slices.Grow(d.runs, d.dealt-1) // each row says how many there are
 		}
-		d.runs = append(d.runs, store.ClaimedRun{}) // read into where it stays
+		d.runs = append(d.runs, store.ClaimedRun{}) // scanned in place
 		run := &d.runs[len(d.runs)-1]
 		err := rows.Scan((*binaryUUID)(&run.ID), &run.Lane, &run.Attempt, &run.MaxAttempts, &run.CrashCount, (*int64)(&run.Fence),
 			&run.DueAt, &run.CreatedAt, &timeout, &run.Expired, &trace, &key, &schedule, &run.Tags, &metadata, &run.Args, &d.dealt)
@@ -215,7 +215,7 @@ func (s *Store) workerID(ctx context.Context, worker store.WorkerID) (int32, err
 	return s.registerWorker(ctx, worker)
 }
 
-// registerWorker writes the worker down.
+// registerWorker inserts the row of the worker.
 func (s *Store) registerWorker(ctx context.Context, worker store.WorkerID) (int32, error) {
 	var id int32
 	err := s.repeat(ctx, func() (err error) { // another call may do the same for this worker
@@ -252,8 +252,7 @@ func (s *Store) Touch(ctx context.Context, worker store.WorkerID) error {
 	return nil
 }
 
-// forgetWorkers empties the cache: the tables that the numbers are from have
-// gone.
+// forgetWorkers empties the cache, because the tables that the numbers are from are gone.
 func (s *Store) forgetWorkers() {
 	s.workers.mu.Lock()
 	defer s.workers.mu.Unlock()

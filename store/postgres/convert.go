@@ -17,10 +17,10 @@ func milliseconds(d time.Duration) string {
 	return strconv.FormatInt(max(d.Milliseconds(), 1), 10)
 }
 
-// micro is a duration as it is stored.
+// micro returns a duration as it is stored, in microseconds.
 func micro(d time.Duration) int64 { return d.Microseconds() }
 
-// fromMicro is so many microseconds; the longest duration that there is, of more.
+// fromMicro converts microseconds to a duration; too many become the longest duration.
 func fromMicro(n int64) time.Duration {
 	const most = math.MaxInt64 / int64(time.Microsecond)
 	return time.Duration(min(max(n, -most), most)) * time.Microsecond
@@ -34,7 +34,7 @@ func timeOrNull(t time.Time) *time.Time {
 	return &t
 }
 
-// textArray writes an array as PostgreSQL reads it from text; none is NULL.
+// textArray writes an array in PostgreSQL's text format; nil becomes NULL.
 func textArray(items []string) *string {
 	if len(items) == 0 {
 		return nil
@@ -59,7 +59,7 @@ func textArray(items []string) *string {
 	return &text
 }
 
-// orEmpty makes a list that is never nil.
+// orEmpty returns the list, which is never nil.
 func orEmpty(items []string) []string {
 	if items == nil {
 		return []string{}
@@ -82,13 +82,13 @@ func storableFault(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// uuid.UUID knows database/sql, and pgx would therefore send and read it as
-// text, at several times the price. These types speak to pgx in binary.
+// uuid.UUID implements the interfaces of database/sql, so pgx would send and read it as
+// text, at several times the cost. These types use the binary format.
 
 // uuidArray is a parameter of type uuid[].
 type uuidArray []uuid.UUID
 
-// orNoIDs makes a list that is never nil.
+// orNoIDs returns the list, which is never nil.
 func orNoIDs(ids uuidArray) uuidArray {
 	if ids == nil {
 		return uuidArray{}
@@ -96,7 +96,7 @@ func orNoIDs(ids uuidArray) uuidArray {
 	return ids
 }
 
-// Dimensions reports pgx the length.
+// Dimensions returns the length, for pgx.
 func (a uuidArray) Dimensions() []pgtype.ArrayDimension {
 	if a == nil {
 		return nil

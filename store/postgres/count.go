@@ -22,14 +22,14 @@ const (
 	// sampleHits is how many runs of a state a sample has to have for an estimate
 	// to follow from it.
 	sampleHits = 100
-	// countSoonMost is how far those that pass a filter are counted for who waits for less
+	// countSoonMost is how far matching runs are counted for a caller that waits for less
 	// than countSoon.
 	countSoonMost = 5_000
 	countSoon     = time.Second
 )
 
-// countMostFor is how far runs that pass a filter are counted: a few for who does not wait,
-// because a count that is given up has no number, and costs a connection.
+// countMostFor returns how far runs that match a filter are counted: not far for a caller that
+// does not wait, because a count that is given up has no number, and costs a connection.
 func countMostFor(ctx context.Context) int {
 	if waitsLess(ctx, countSoon) {
 		return countSoonMost
@@ -126,8 +126,8 @@ func (s *Store) estimateCounts(ctx context.Context, ready, limited store.Count, 
 	return err
 }
 
-// estimateSucceeded estimates the succeeded runs of a large table by themselves,
-// never as what the other numbers leave of an estimate.
+// estimateSucceeded estimates the succeeded runs of a large table directly, never as the
+// difference between other estimates.
 func (s *Store) estimateSucceeded(ctx context.Context) (store.Count, error) {
 	q := s.queries(s.reading)
 	size, err := q.EstimateRows(ctx, queries.EstimateRowsParams{SchemaName: s.config.Schema, TableName: "runs"})
@@ -156,7 +156,7 @@ func counted(n, most int64) store.Count {
 	return store.Count{N: min(n, most), Estimated: n > most}
 }
 
-// estimate is about how many rows a table has, at least as many as were counted.
+// estimate returns roughly how many rows a table has, and at least as many as were counted.
 func (s *Store) estimate(ctx context.Context, table string, least int64) (int64, error) {
 	q := s.queries(s.reading)
 	row, err := q.EstimateRows(ctx, queries.EstimateRowsParams{SchemaName: s.config.Schema, TableName: table})
@@ -180,7 +180,7 @@ func (s *Store) estimate(ctx context.Context, table string, least int64) (int64,
 	return max(int64(float64(n)*100/float64(percent)), least), err
 }
 
-// percentOf is how much of a table of so many pages is read for a sample.
+// percentOf returns the percentage of a table of so many pages that a sample reads.
 func percentOf(pages int64) float32 {
 	return float32(min(100, 100*float64(samplePages)/float64(max(pages, 1))))
 }
@@ -211,8 +211,8 @@ func (s *Store) estimateProblems(ctx context.Context, dead, cancelled *store.Cou
 	return nil
 }
 
-// CountMatching counts the runs that pass a filter, by state: those among so many that are
-// examined of each, fewer when ctx ends within a second.
+// CountMatching counts the runs that match a filter, by state. It examines a bounded number of
+// runs of each state, fewer if ctx ends within a second.
 func (s *Store) CountMatching(ctx context.Context, filter store.Filter) (map[store.State]store.Count, error) {
 	filter.Before, filter.Limit = store.RunID{}, 0
 	if _, _, _, err := filter.Range(); err != nil {

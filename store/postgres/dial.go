@@ -81,8 +81,8 @@ func (s *Store) dialAlone(ctx context.Context) (*pgx.Conn, error) {
 // transactions, so nothing is left behind on your connections. It resets the pool
 // after a migration and when the server has ended a connection.
 //
-// What must not wait for a free connection of yours gets connections of the
-// store's own, opened when they are needed with the pool's ConnConfig,
+// Calls that must not wait for a free connection of yours use connections of the
+// store's own, which it opens when needed with the pool's ConnConfig,
 // BeforeConnect and AfterConnect. A process that only enqueues has at most one of
 // them, for a few seconds at a time, to look at the schema and to create lanes, and
 // one more to listen while it waits for results. A worker uses up to seven more
@@ -106,7 +106,7 @@ func (s *Store) share(ctx context.Context, pool *pgxpool.Pool) error {
 	if s.unpinned {
 		delete(base.ConnConfig.RuntimeParams, "search_path")
 	} else {
-		base.AfterConnect = both(base.AfterConnect, func(ctx context.Context, conn *pgx.Conn) error { // whatever the caller's has set
+		base.AfterConnect = both(base.AfterConnect, func(ctx context.Context, conn *pgx.Conn) error { // overrides what the caller's hook has set
 			_, err := conn.Exec(ctx, "SET search_path = "+pinnedPath)
 			return err
 		})
@@ -132,7 +132,7 @@ func both(first, second func(context.Context, *pgx.Conn) error) func(context.Con
 	}
 }
 
-// know has a connection know the types of our parameters even when nothing is
+// know registers the types of our parameters with a connection, for when nothing is
 // prepared.
 func know(m *pgtype.Map) {
 	if _, known := m.TypeForValue(uuidArray(nil)); known {

@@ -35,7 +35,7 @@ func (c *dueBacklog) active() bool {
 	return c.lasts()
 }
 
-// lasts is is; c.mu is held.
+// lasts is is with c.mu held.
 func (c *dueBacklog) lasts() bool { return c.full != 0 && lease.Elapsed()-c.full <= crowdedFor }
 
 // next reports whether there is a backlog, and where the next transaction begins.

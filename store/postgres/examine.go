@@ -25,8 +25,8 @@ const (
 // examineLimit bounds one part of an examination.
 const examineLimit = 10 * time.Second
 
-// Examine examines the server and at the schema for what an operator
-// should know, and says what to do. It changes nothing and takes a few seconds
+// Examine examines the server and the schema for what an operator should
+// know, and says what to do. It changes nothing and takes a few seconds
 // at most. Without the schema of this program only the server is examined. An
 // error means that the examination itself could not continue.
 func (s *Store) Examine(ctx context.Context) (store.Findings, error) {

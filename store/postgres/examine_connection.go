@@ -14,7 +14,7 @@ import (
 )
 
 // examineConnection finds out what is between this program and the server,
-// by asking whose answers come and whether a notification does.
+// by checking which process answers and whether a notification arrives.
 func (s *Store) examineConnection(ctx context.Context, f *store.Findings) error {
 	pooled, err := s.pooled(ctx)
 	if err != nil {
@@ -90,7 +90,7 @@ func (s *Store) heard(ctx context.Context) (bool, error) {
 // before the examination warns.
 const longLost = 15 * time.Minute
 
-// examineRole examines what the role may do, and at how long a transaction of a
+// examineRole examines what the role may do, and how long the transaction of a
 // lost client stays open.
 func (s *Store) examineRole(ctx context.Context, f *store.Findings) error {
 	row, err := s.queries(s.general).ExamineRole(ctx)
@@ -111,8 +111,8 @@ func judgeRole(name string, superuser bool, f *store.Findings) {
 }
 
 // judgeLost judges how long a run stays locked by a transaction (CompleteIn,
-// Guard) whose client is cut off or frozen: reclaim passes it over meanwhile. A
-// keepalive of 0 is a Unix socket's.
+// Guard) whose client is cut off or frozen. Reclaim skips the run until then. A
+// keepalive of 0 is that of a Unix socket.
 func judgeLost(keepalive, idle time.Duration, f *store.Findings) {
 	ends := "never ended"
 	if idle > 0 {

@@ -12,8 +12,8 @@ import (
 // inSteps orders the runs as the steps that took them. The database returns
 // them in no order; each lane's runs by due time, dealt out to its steps, are
 // what the steps took. Runs that these steps cannot have taken come last: a
-// claim that is repeated with other steps still holds them, and only its answer
-// reports the worker so.
+// claim that is repeated with other steps still holds them, and the worker learns
+// of them only from its answer.
 func inSteps(runs []store.ClaimedRun, steps []store.Step) []store.ClaimedRun {
 	slices.SortFunc(runs, func(a, b store.ClaimedRun) int {
 		return cmp.Or(cmp.Compare(a.Lane, b.Lane), a.DueAt.Compare(b.DueAt), bytes.Compare(a.ID[:], b.ID[:]))
