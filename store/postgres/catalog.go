@@ -13,7 +13,7 @@ import (
 )
 
 // Declare stores a worker, its jobs and its schedules. The lanes of schedules
-// are made first, on their own, so that their runs find them.
+// are created first, in their own transactions, so that their runs find them.
 func (s *Store) Declare(ctx context.Context, declaration store.Declaration) error {
 	if err := s.usable(ctx); err != nil {
 		return s.fail("declare", err)
@@ -73,8 +73,8 @@ func (d *declaring) some(ctx context.Context, jobs []store.JobInfo, schedules []
 	})
 }
 
-// inParts declares a declaration that the database has refused: jobs and schedules in
-// halves, so that one that is refused stops no other.
+// inParts retries a declaration that the database has refused, in halves, so that a job or a
+// schedule that is refused stops no other.
 func (d *declaring) inParts(ctx context.Context, declaration *store.Declaration, refused error) error {
 	d.config.Logger.Warn("the database refuses a part of the declaration; declaring the rest", "event", "declare.refused", "error", refused)
 	if err := d.jobs(ctx, declaration.Jobs); err != nil {

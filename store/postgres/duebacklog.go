@@ -18,13 +18,13 @@ const (
 	headEvery = 8
 )
 
-// dueBacklog is what a process knows when more schedules are due than one transaction
-// takes: how far its transactions have come. What they have left in the index
-// behind them need not be read again by each.
+// dueBacklog remembers how far the transactions of this process have come while more schedules
+// are due than one transaction takes, so that each does not read again what the earlier ones
+// have left in the index.
 type dueBacklog struct {
 	mu    sync.Mutex
-	full  time.Duration // the last that had its fill, by lease.Elapsed; zero: none, or one has not since
-	looks int           // since one began at the head
+	full  time.Duration // when the last full transaction ended, by lease.Elapsed; zero: the backlog is over
+	looks int           // transactions since one began at the head
 	after queries.DueSchedulesParams
 }
 
@@ -53,7 +53,7 @@ func (c *dueBacklog) next(most int32) (params queries.DueSchedulesParams, crowde
 	return params, true
 }
 
-// looked records what a transaction has found that wanted so many.
+// looked records how many schedules a transaction found of those it asked for.
 func (c *dueBacklog) looked(rows []queries.DueSchedulesRow, most int32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,7 +65,7 @@ func (c *dueBacklog) looked(rows []queries.DueSchedulesRow, most int32) {
 	c.full, c.after.AfterAt, c.after.AfterName = lease.Elapsed(), &last.LookAt, last.Name
 }
 
-// forget has the next transaction begin at the head.
+// forget makes the next transaction begin at the head.
 func (c *dueBacklog) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -22,7 +22,7 @@ const (
 	chunkBytes = 16 << 20
 )
 
-// Enqueue stores runs. Lanes that are new are made first, on their own.
+// Enqueue stores runs. It creates new lanes first, in their own transactions.
 func (s *Store) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Receipt, error) {
 	if len(runs) == 0 {
 		return nil, nil
@@ -57,7 +57,7 @@ func (s *Store) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Rece
 		return err
 	}
 	err := s.repeat(ctx, insert)
-	if code(err) == notNullViolation { // a lane's number was not what it stood for
+	if code(err) == notNullViolation { // the number of a lane in the cache was wrong
 		s.forgetLanes()
 		err = s.repeat(ctx, insert)
 	}
@@ -69,13 +69,13 @@ func (s *Store) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Rece
 	return receipts, nil
 }
 
-// insertInto stores runs, with or without keys, in a transaction of the caller. Freed are
-// the lines of turns for places that runs had which were replaced.
+// insertInto stores runs, with or without keys, in a transaction of the caller. Freed are the
+// lines of turns for the places of runs that were replaced.
 func (s *Store) insertInto(ctx context.Context, to sender, runs []store.NewRun, set places) (answers []store.Receipt, freed []store.LineID, err error) {
 	if rules.AnyKeyed(runs) {
 		return s.insertKeyed(ctx, to, runs, set)
 	}
-	answers, err = s.insertUnkeyed(ctx, to, runs, set, perhapsAgain, nil) // in a transaction a refused statement would be its end
+	answers, err = s.insertUnkeyed(ctx, to, runs, set, perhapsAgain, nil) // a refused statement would end the transaction
 	return answers, nil, err
 }
 

@@ -47,9 +47,9 @@ func refusesData(err error) bool {
 }
 
 // refusesRows reports whether the server refused a statement for a reason that may
-// lie in one of its rows, whatever that is: data, a user's trigger, a missing
-// privilege, a damaged page. It does not for what concerns the server, the
-// connection, the schema, or others at work at this moment.
+// lie in one of its rows: data, a user's trigger, a missing privilege, a damaged
+// page. Reasons that concern the server, the connection, the schema, or concurrent
+// transactions do not count.
 func refusesRows(err error) bool {
 	switch c := code(err); c {
 	case "", undefinedTable, undefinedSchema, readOnlyTransaction, featureNotSupported, lockNotAvailable, queryCanceled:
@@ -59,8 +59,8 @@ func refusesRows(err error) bool {
 	}
 }
 
-// refusesStatement reports whether another statement may do what the server has not
-// let one do: it was refused, or waited too long for a lock, or took too long.
+// refusesStatement reports whether another statement may succeed where one failed: it was
+// refused, waited too long for a lock, or took too long.
 func refusesStatement(err error) bool {
 	c := code(err)
 	return refusesRows(err) || c == lockNotAvailable || c == queryCanceled
@@ -107,8 +107,7 @@ func (s *Store) dropConnections() {
 	}
 }
 
-// repeat does again what the server has rolled back because of what others did
-// at the same moment.
+// repeat retries what the server has rolled back because of a concurrent transaction.
 func (s *Store) repeat(ctx context.Context, do func() error) error {
 	for try := 1; ; try++ {
 		err := do()

@@ -36,8 +36,8 @@ type factRows struct {
 	keys     []queries.KeyHolderOfRow
 }
 
-// Facts returns what decides about one run: one round trip, and for a run that waits one
-// more for its limits and the cap of its queue, and one for their keys.
+// Facts returns what decides about one run, in one round trip. A run that waits needs one more
+// for its limits and the cap of its queue, and one for their keys.
 func (s *Store) Facts(ctx context.Context, id store.RunID) (store.Facts, error) {
 	var rows factRows
 	if err := s.inspect(ctx, func(b *batch) { rows.ask(b, id) }); err != nil {

@@ -92,7 +92,7 @@ var regained = map[Role][]privilege{
 }
 
 // callers are the roles that enqueue by the functions of the schema, which act with
-// the privileges of who calls them.
+// the privileges of their caller.
 //
 //nolint:gochecknoglobals // never changes
 var callers = []Role{RoleWorker, RoleProducer}

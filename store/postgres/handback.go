@@ -11,9 +11,9 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
-// HandBack takes back a claim whose answer never came. The lease that refuses
-// the claim comes first: a claim that is under way is waited for, and one that
-// comes later finds it.
+// HandBack takes back a claim whose answer never arrived. It first inserts the lease that
+// refuses the claim: it waits for a claim that is in progress, and one that arrives later
+// finds that lease.
 func (s *Store) HandBack(ctx context.Context, request store.ClaimRequest) (int, error) {
 	if err := s.usable(ctx); err != nil {
 		return 0, s.fail("hand back", err)

@@ -14,12 +14,12 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
-// inspectLimit bounds how long a person's question is waited for. The server gives it up a
+// inspectLimit bounds how long a person waits for an answer. The server cancels the query a
 // second later.
 const inspectLimit = 4 * time.Second
 
-// Run returns one run with its attempts. It goes over general: those who wait for runs,
-// and workers, call it too.
+// Run returns one run with its attempts. It uses the general pool, because workers and callers
+// that wait for runs call it too.
 func (s *Store) Run(ctx context.Context, id store.RunID) (store.Record, error) {
 	if err := s.usable(ctx); err != nil {
 		return store.Record{}, s.fail("run", err)

@@ -36,16 +36,16 @@ type keyHolder struct {
 	heldFor     int64                 // of that one, microseconds
 }
 
-// keyedInsert stores the runs of one enqueue of which some have keys, inside one
-// transaction: it locks the keys, reads who holds them, decides, takes the
-// pending runs that are to be replaced out of their lines, and writes.
+// keyedInsert stores the runs of one enqueue, some of which have keys, in one transaction. It
+// locks the keys, reads the runs that hold them, decides, takes the pending runs that will
+// be replaced out of their lines, and writes.
 type keyedInsert struct {
 	store *Store
 	to    sender
 	set   places
 	runs  []store.NewRun
 
-	names    []keyName // sorted: everybody locks in this order
+	names    []keyName // sorted: all transactions lock in this order
 	jobs     []string  // of the names
 	texts    []string  // likewise
 	firsts   uuidArray // the first run with each
@@ -56,7 +56,7 @@ type keyedInsert struct {
 	committed bool // has ended with what was written
 
 	stored  map[store.RunID]struct{} // by this enqueue, before it asked
-	known   map[store.RunID]struct{} // stored, by whomever
+	known   map[store.RunID]struct{} // stored, by any process
 	taken   map[store.RunID]bool     // pending runs whose place in the line is ours
 	freed   []store.LineID           // the lines of turns for places that these had, or kept from others
 	holders map[keyName]*keyHolder
@@ -121,7 +121,7 @@ func (s *Store) storeKeyedAlone(
 	}
 	lock, statement := limits(ctx, most)
 	b.add(queries.Guard, lock, statement)
-	b.add(queries.Idle) // or a process that stops here would keep everybody from the keys
+	b.add(queries.Idle) // or a process that stops here would keep the keys locked
 	k := s.newKeyedInsert(conn, runs, set)
 	k.commits = true
 	if err = k.keep(ctx, b, len(runs) > 1 && mayBeNew(runs)); err == nil && !k.committed {
@@ -193,9 +193,9 @@ func (k *keyedInsert) index() {
 	}
 }
 
-// examine locks the keys and reads who holds them, and which runs are stored. It
-// is not complete when a key's row has been deleted in between: who waited
-// for the deletion has locked nothing, even if there is another row by now.
+// examine locks the keys, and reads the runs that hold them and which runs are stored. It
+// is not complete if the row of a key was deleted in between: a transaction that waited for
+// the deletion has locked nothing, even if there is another row by now.
 func (k *keyedInsert) examine(ctx context.Context, b *batch) (complete bool, err error) {
 	k.holders = make(map[keyName]*keyHolder, len(k.names))
 	k.known = map[store.RunID]struct{}{}
@@ -227,8 +227,8 @@ func (k *keyedInsert) scanHolders(rows pgx.Rows) error {
 	return rows.Err()
 }
 
-// decide says for each run, in order, what happens to it. It is asked again
-// when it has decided on a holder that was no longer pending.
+// decide decides for each run, in order, what happens to it. It decides again if a holder
+// turned out not to be pending any more.
 func (k *keyedInsert) decide() {
 	k.receipts = make([]store.Receipt, len(k.runs))
 	k.fresh, k.places = nil, nil
@@ -268,8 +268,8 @@ func (k *keyedInsert) replace(holder *keyHolder, run *store.NewRun) {
 	k.fresh[holder.fresh-1] = content
 }
 
-// take takes the holders that are to be replaced out of their lines. It is not
-// complete when one was not there any more: it was claimed, or changed.
+// take takes the holders that will be replaced out of their lines. It is not complete if one
+// of them had gone: it was claimed or changed.
 func (k *keyedInsert) take(ctx context.Context) (complete bool, err error) {
 	b := &batch{names: k.store.names}
 	var wanted []store.RunID
@@ -377,7 +377,7 @@ func (k *keyedInsert) addReplacements(b *batch, note func(pgx.Rows) error) {
 	}
 }
 
-// addKeys notes who holds the keys now, where that has changed.
+// addKeys writes the new holders of the keys that have one.
 func (k *keyedInsert) addKeys(b *batch) {
 	for _, name := range k.names {
 		holder := k.holders[name]

@@ -28,19 +28,18 @@ func compareLanes(a, b lane) int {
 	return cmp.Or(cmp.Compare(a.queue, b.queue), cmp.Compare(a.job, b.job), cmp.Compare(a.priority, b.priority))
 }
 
-// laneCache remembers the numbers of lanes. They are committed when they get
-// here, and never change as long as the schema exists: lanes are never deleted.
-// To delete one, its number must be in no run, and runs have no index by lane;
-// and no enqueue under way may have seen it, which only a lock on the lane by
-// every enqueue would tell. Both cost more than the row of a name that is not
-// used, so what is bounded is what a process keeps of them.
+// laneCache remembers the numbers of lanes. Only committed ones get here, and they never
+// change as long as the schema exists: lanes are never deleted. To delete a lane, its number
+// must be in no run, but runs have no index by lane; and no enqueue in progress may have read
+// it, which would take a lock on the lane by every enqueue. Both cost more than the row of a
+// name that is not used. So the table is not bounded, but this cache is.
 type laneCache struct {
 	mu    sync.RWMutex
 	ids   map[lane]store.LaneID
 	names map[store.LaneID]uint64 // see namesOf; of lanes that workers of this process serve
 }
 
-// learn keeps what heads say of their lanes.
+// learn remembers the lanes of heads.
 func (c *laneCache) learn(heads []store.Head) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,7 +60,7 @@ func (c *laneCache) name(id store.LaneID) uint64 {
 	return c.names[id]
 }
 
-// laneCacheMost is far above what a program uses that does not invent queues.
+// laneCacheMost is far above what a program needs, unless it makes up names of queues.
 const laneCacheMost = 10_000
 
 // remember keeps the numbers of the lanes in the set, in the place of others
@@ -86,10 +85,10 @@ type laneSet map[lane]store.LaneID
 // laneIDs finds the numbers of the lanes named in the set, making those that
 // are new. It uses a connection of its own, whatever transaction the caller is
 // in: a lane made in a transaction that is rolled back would leave its number
-// in caches, and one that waits would block everybody who needs it. So nothing
-// that holds a connection of this store may call it: where every connection is
-// held by a call that waits for a second one, all of them wait until their
-// contexts end. Such calls find their lanes before, or with lanesIn.
+// in caches, and one that waits would block every caller that needs it. A
+// caller that holds a connection of this store must not call it: if every connection
+// is held by a call that waits for a second one, all of them wait until their
+// contexts end. Such calls find their lanes earlier, or with lanesIn.
 func (s *Store) laneIDs(ctx context.Context, set laneSet) error {
 	missing, err := s.findLanes(ctx, s.aloof(), set)
 	if err != nil || len(missing) == 0 {
@@ -272,7 +271,7 @@ func (s *Store) Heads(ctx context.Context, serves store.Serves) ([]store.Head, e
 	return heads, nil
 }
 
-// turnHeads are the heads of the lines of turns. Where they cannot be read, limited runs
+// turnHeads returns the heads of the lines of turns. If they cannot be read, limited runs
 // wait, and the others do not wait for them.
 func (s *Store) turnHeads(ctx context.Context, serves *store.Serves) (heads []store.Head) {
 	b := s.guarded(ctx)

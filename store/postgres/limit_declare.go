@@ -14,8 +14,8 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
-// olderAgain is how long a worker that an older one keeps from declaring its limits waits
-// before it tries again: until then their runs cannot be enqueued.
+// olderAgain is how long a worker waits before it declares its limits again, after an older
+// worker has kept it from doing so. Until then runs with these limits cannot be enqueued.
 const olderAgain = 15 * time.Second
 
 // limitsVersion is the schema from which on programs know limits.
@@ -123,8 +123,8 @@ func jobLimitText(limits []store.JobLimit) *string {
 	return rules.TextOrNil(jsonText(limits))
 }
 
-// jobLimits reads them; what cannot be read, which only a change by hand can leave, is
-// left out.
+// jobLimits reads the limits of a job. It leaves out what cannot be read, which only a change
+// by hand can cause.
 func jobLimits(text string) (limits []store.JobLimit) {
 	if text == "" || json.Unmarshal([]byte(text), &limits) != nil {
 		return nil

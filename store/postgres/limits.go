@@ -262,7 +262,7 @@ func (s *Store) Gate(ctx context.Context, limit, key string) (store.GateInfo, er
 	return info, nil
 }
 
-// askGate asks for all that is known of one key of a limit, which info names.
+// askGate reads everything about one key of a limit, which info names.
 func askGate(b *batch, info *store.GateInfo) {
 	gate := int64(admit.GateOf(info.Limit.ID, info.Key))
 	b.add(queries.GateUse, gate, int32(countMost)).QueryRow(func(row pgx.Row) error {
@@ -302,7 +302,7 @@ func askGate(b *batch, info *store.GateInfo) {
 	})
 }
 
-// CheckLimits looks for what must not be.
+// CheckLimits looks for violations of the invariants of limits.
 func (s *Store) CheckLimits(ctx context.Context) ([]store.LimitFault, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, s.fail("check limits", err)

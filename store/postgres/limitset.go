@@ -18,7 +18,7 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
-// places are where runs wait: the lanes that they need, and the limits, with their
+// places are where runs wait: the lanes and the limits that they need, with their
 // numbers.
 type places struct {
 	lanes  laneSet
@@ -150,8 +150,8 @@ func (s *Store) limitLanesIn(ctx context.Context, tx pgx.Tx, set places, runs []
 	return err
 }
 
-// checkLimits fills in the limits and refuses runs that may not be limited so. What
-// the cache refuses the database is asked about: it may have changed.
+// checkLimits fills in the limits and refuses runs that may not use them in this way. Before it
+// refuses a run it asks the database, since the cache may be out of date.
 func (s *Store) checkLimits(ctx context.Context, in queries.DBTX, set places, runs []store.NewRun) error {
 	if err := s.findLimits(ctx, in, set.limits, true); err != nil {
 		return err
@@ -165,7 +165,7 @@ func (s *Store) checkLimits(ctx context.Context, in queries.DBTX, set places, ru
 	return refused(runs, set.limits)
 }
 
-// refused is why the first run that may not be stored may not.
+// refused returns why the first run that may not be stored is refused.
 func refused(runs []store.NewRun, set limitSet) error {
 	for i := range runs {
 		if len(runs[i].Limits) == 0 {
@@ -297,12 +297,12 @@ func apart(runs []store.NewRun) (plain, limited []store.NewRun) {
 	return plain, limited
 }
 
-// standing is what the row of a run says of its limits, as arrays in text.
+// standing is what the row of a run holds about its limits, as arrays in text.
 type standing struct {
 	gates, limits, weights, strict, gives *string
 }
 
-// standingOf is what a run's row says; all of it is null of one that is not limited.
+// standingOf returns that of a run; for one that is not limited all of it is null.
 func standingOf(run *store.NewRun, set limitSet) (row standing) {
 	if len(run.Limits) == 0 {
 		return row
@@ -364,8 +364,8 @@ func addLimited(b *batch, runs []store.NewRun, set places, of func(i int) occurr
 	}
 }
 
-// limitsOf reads what a run's row says of its limits; what cannot be read, which only a
-// change by hand can leave, is left out.
+// limitsOf reads what the row of a run holds about its limits. It leaves out what cannot be
+// read, which only a change by hand can cause.
 func limitsOf(texts []string) (uses []store.LimitUse) {
 	for _, text := range texts {
 		if use, err := store.ParseLimitUse(text); err == nil {

@@ -17,10 +17,10 @@ import (
 // beginning reads all of that: the more the longer a line has been admitted from, and far
 // more while an old snapshot is held. From its mark on it reads only waiters.
 //
-// A mark is a guess: a waiter may enter the line below it, with a due instant that is in
-// the past by then. Mostly its turn says so, as it is as old as its waiter; else the next
-// read from the beginning finds it. What such a read takes decides how often there is
-// one. No admission concludes from marks that no run waits.
+// A mark is a guess: a waiter may enter the line below it, with a due instant in the past.
+// Usually its turn reveals that, being as old as its waiter; otherwise the next read from the
+// beginning finds it. How long such a read takes decides how often there is one. No admission
+// concludes from marks that no run waits.
 type lineMarks struct {
 	mu    sync.Mutex
 	left  map[lineAt]int // waiters that have left the lines without a mark that were read in part

@@ -14,7 +14,7 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
-// How long a step may keep everybody else waiting while it waits for its locks.
+// How long a step may keep all others waiting while it waits for its locks.
 // A heartbeat that comes later waits behind it, and workers lose their leases
 // when too many do. It is longer than deadlock_timeout's default of a second,
 // after which an autovacuum gives way.

@@ -23,9 +23,9 @@ const (
 	operatePause, operatePauseMost = 5 * time.Millisecond, 250 * time.Millisecond
 )
 
-// Operate changes runs as an operator asks. Each look is one short transaction
-// that waits for no other: a run that a claim, a settle or a user's transaction
-// has in hand is skipped, and examined again.
+// Operate changes runs as an operator asks. Each try is one short transaction that waits for
+// no other: it skips a run that a claim, a settle or a user's transaction has locked, and a
+// later try examines it again.
 func (s *Store) Operate(ctx context.Context, command store.RunCommand) ([]store.ChangedRun, error) {
 	if err := command.Check(); err != nil {
 		return nil, err
@@ -60,14 +60,14 @@ type changes struct {
 	freed   []store.LineID // the lines of turns for places that were freed
 }
 
-// add adds what a look has done. That counts only when its transaction is committed; one
-// that was not is repeated, or its error is the caller's, and workers look in vain.
+// add adds what a try has done. It counts only if the transaction was committed. If not, the
+// try is repeated or its error is returned, and a worker is woken needlessly at worst.
 func (c *changes) add(o *operation) {
 	maps.Copy(c.answers, o.answers)
 	c.freed = append(c.freed, o.freed...)
 }
 
-// changeAll changes the runs, and looks again at those that others have in hand.
+// changeAll changes the runs, and tries again those that other transactions have locked.
 func (s *Store) changeAll(ctx context.Context, command *store.RunCommand, done *changes) error {
 	left := unanswered(command.Runs, done.answers)
 	begun, pause := lease.Elapsed(), operatePause

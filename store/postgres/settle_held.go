@@ -72,8 +72,8 @@ func addHolds(b *batch, work []*settling) {
 }
 
 // addRelease ends the part that the settled runs of a limited claim have in permits. It
-// comes after the settles of all claims: who waits for a run while it holds permits may
-// wait forever.
+// comes after the settles of all claims: a transaction that waits for a run while it holds
+// permits may wait forever.
 func (w *settling) addRelease(b *batch, ids uuidArray, last bool) {
 	b.add(queries.Release, ids, last, small(w.Claimed), uuid.UUID(w.Claim)).QueryRow(func(row pgx.Row) error {
 		var wanted, blocked []store.LineID
@@ -175,8 +175,8 @@ func (w *settling) divide(rows pgx.Rows, free *settling) error {
 	return rows.Err()
 }
 
-// undeferred are the runs that are not to be settled later: under the claim none of them
-// is running any more.
+// undeferred returns the runs that need not be settled later, because none of them is
+// running under the claim any more.
 func (w *settling) undeferred() uuidArray {
 	ids := make(uuidArray, 0, len(w.Runs))
 	for i := range w.Runs {

@@ -96,7 +96,7 @@ func (b *batch) add(sql string, args ...any) *pgx.QueuedQuery {
 const (
 	lockLimit      = 5 * time.Second
 	statementLimit = 30 * time.Second
-	heldLimit      = 200 * time.Millisecond // for rows that hardly anybody else locks, where there is another way
+	heldLimit      = 200 * time.Millisecond // for rows that others rarely lock, where there is another way
 )
 
 // guarded begins a batch whose statements keep to their indexes.
@@ -149,7 +149,7 @@ func limits(ctx context.Context, most time.Duration) (lock, statement string) {
 	return milliseconds(l), milliseconds(t)
 }
 
-// waitsLess reports whether a call is waited for less than so long.
+// waitsLess reports whether the caller waits for less than this long.
 func waitsLess(ctx context.Context, than time.Duration) bool {
 	deadline, bounded := ctx.Deadline()
 	return bounded && time.Until(deadline) < than
@@ -172,9 +172,9 @@ func (b *batch) copyTo(to *pgx.Batch) {
 // beginPinned is one message. The connection may have been pinned as a whole.
 const beginPinned = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL search_path = " + pinnedPath
 
-// inTx runs a function in a transaction. It is read committed, whatever the role
-// or the database has by default: what waits for a lock has to see what who
-// had it has left.
+// inTx runs a function in a transaction. It is read committed, whatever the default of the
+// role or the database: a statement that waited for a lock must see what its previous holder
+// has committed.
 func inTx(ctx context.Context, pool *pgxpool.Pool, do func(pgx.Tx) error) error {
 	return pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
 		know(conn.Conn().TypeMap())
@@ -195,7 +195,7 @@ var (
 // send sends the batch and calls back for each statement. Outside a
 // transaction a nil error means that all of it has been committed, and where the
 // server's default is another isolation it begins a read committed one, as inTx
-// does. What never left this machine is sent once more, on another connection.
+// does. A batch that never left this machine is sent once more, on another connection.
 func (s *Store) send(ctx context.Context, to sender, b *batch) error {
 	pool, alone := to.(*pgxpool.Pool)
 	first, again := &b.Batch, b.again

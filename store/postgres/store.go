@@ -40,8 +40,8 @@ type Config struct {
 	// number of CPUs.
 	MaxConns int32
 	// NoNotify keeps the store from sending NOTIFY, in the transactions of
-	// callers too: who listens in this process is notified as before, other
-	// processes find out by polling. It does not keep it from listening.
+	// callers too. Listeners of this process are notified as before; other
+	// processes find out by polling. The store still listens.
 	NoNotify bool
 	// Connect is called before each connection that the store opens, the listener's
 	// included, with a copy of its configuration to change: a password that expires
@@ -51,8 +51,8 @@ type Config struct {
 	// have the pool's BeforeConnect. Default: none.
 	Connect ConnectHook
 	// Operators says that no worker uses the store: it has at most eight connections, or
-	// five more than MaxConns, and closes one that is not used for a minute. What an
-	// operator examines then waits for no worker, and no worker for it.
+	// five more than MaxConns, and closes a connection that is unused for a minute.
+	// Operators then never wait for workers, nor workers for operators.
 	Operators bool
 	// Logger gets what a person should see. Default: nothing is logged.
 	Logger *slog.Logger
