@@ -122,7 +122,7 @@ func (b *boxed) unboxed(now time.Duration) store.Due {
 	return due
 }
 
-// mostDue bounds what a dueBox holds. Beyond it one wake-up that names no lane stands for all.
+// mostDue bounds what a dueBox holds. Beyond it one wake-up that names no lane means all of them.
 const mostDue = 2000
 
 // add puts wake-ups into the box. It reports whether the sender has to be woken for them: most

@@ -239,7 +239,7 @@ func (l *listener) announceWatch(ctx context.Context, dues []store.Due, more int
 		p.Lanes = lanes
 	}
 	row, err := l.queries(l.conn).Watch(ctx, p)
-	if err != nil { // it may hold locks that are not in tenths: receive fails and connects anew
+	if err != nil { // it may hold locks that are not in tenths: receive fails and connects again
 		_ = l.conn.Close(ctx)
 		return 0
 	}
