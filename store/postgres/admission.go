@@ -41,6 +41,8 @@ func (s *Store) admitRuns(ctx context.Context, request *store.ClaimRequest, work
 }
 
 func (s *Store) admitOnce(ctx context.Context, request *store.ClaimRequest, worker int32, got *dealing, careful bool) error {
+	s.sparing.enter(ctx, hotWait)
+	defer s.sparing.leave()
 	conn, err := s.engine.Acquire(ctx)
 	if err != nil {
 		return err

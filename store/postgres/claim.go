@@ -218,9 +218,11 @@ func (s *Store) workerID(ctx context.Context, worker store.WorkerID) (int32, err
 // registerWorker inserts the row of the worker.
 func (s *Store) registerWorker(ctx context.Context, worker store.WorkerID) (int32, error) {
 	var id int32
-	err := s.repeat(ctx, func() (err error) { // another call may do the same for this worker
-		id, err = s.queries(s.engine).RegisterWorker(ctx, queries.RegisterWorkerParams{Instance: worker.Instance, Name: worker.Name, Version: small(latest())})
-		return err
+	err := s.repeat(ctx, func() error { // another call may do the same for this worker
+		return s.inBackground(ctx, func() (err error) {
+			id, err = s.queries(s.engine).RegisterWorker(ctx, queries.RegisterWorkerParams{Instance: worker.Instance, Name: worker.Name, Version: small(latest())})
+			return err
+		})
 	})
 	if err != nil {
 		return 0, err
@@ -242,7 +244,7 @@ func (s *Store) Touch(ctx context.Context, worker store.WorkerID) error {
 		rows = tag.RowsAffected()
 		return nil
 	})
-	err := s.send(ctx, s.engine, b)
+	err := s.sendInBackground(ctx, b)
 	if err == nil && rows == 0 {
 		_, err = s.registerWorker(ctx, worker)
 	}

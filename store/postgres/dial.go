@@ -95,11 +95,11 @@ func New(ctx context.Context, pool *pgxpool.Pool, config Config) (*Store, error)
 }
 
 // share makes the caller's pool the general one.
-func (s *Store) share(ctx context.Context, pool *pgxpool.Pool) error {
+func (s *Store) share(ctx context.Context, pool *pgxpool.Pool) (err error) {
 	base := pool.Config()
 	s.general, s.shared, s.dial = pool, true, base
 	s.patient = make(chan struct{}, max(base.MaxConns/2, 1))
-	if err := s.checkServer(ctx); err != nil {
+	if err = s.checkServer(ctx, pool); err != nil {
 		return err
 	}
 	prepareConfig(base)
@@ -116,7 +116,10 @@ func (s *Store) share(ctx context.Context, pool *pgxpool.Pool) error {
 	base.PrepareConn, base.BeforeAcquire, base.AfterRelease = nil, nil, nil //nolint:staticcheck // the pool may have the old hook
 	base.MinConns, base.MinIdleConns = 0, 0
 	base.MaxConnIdleTime = max(base.MaxConnIdleTime, time.Minute) // longer than a heartbeat's interval
-	return s.openEngine(ctx, base, 0)
+	if s.beats, err = pgxpool.NewWithConfig(ctx, beatsOf(base)); err != nil {
+		return err
+	}
+	return s.openEngine(ctx, base)
 }
 
 // both calls one function after another.

@@ -142,7 +142,13 @@ type refusedLanes map[lane]error
 // refused is nil: then they are the error.
 func (s *Store) withLanes(ctx context.Context, pool *pgxpool.Pool, refused refusedLanes, do func(pgx.Tx) error) error {
 	for try := 1; ; try++ {
-		err := s.repeat(ctx, func() error { return inTx(ctx, pool, do) })
+		err := s.repeat(ctx, func() error {
+			if pool == s.engine {
+				s.sparing.enter(ctx, hotWait)
+				defer s.sparing.leave()
+			}
+			return inTx(ctx, pool, do)
+		})
 		missing := (*newLanesError)(nil)
 		if try == 10 || !errors.As(err, &missing) {
 			return err
@@ -259,7 +265,7 @@ func (s *Store) Heads(ctx context.Context, serves store.Serves) ([]store.Head, e
 		}
 		return rows.Err()
 	})
-	if err := s.send(ctx, s.engine, b); err != nil {
+	if err := s.sendInBackground(ctx, b); err != nil {
 		return nil, s.fail("heads", err)
 	}
 	s.lanes.learn(heads)

@@ -29,22 +29,29 @@ func refusesPath(err error) bool {
 	return errors.As(err, &server) && strings.Contains(server.Message, "startup parameter")
 }
 
-// opened makes the general pool and checks the server through it. Where the
-// connections cannot be pinned as a whole, each transaction is.
-func (s *Store) opened(ctx context.Context, base, general *pgxpool.Config) (err error) {
+// opened makes the general pool and that of the beats, and checks the server through the one
+// that will need a connection: a process that only works needs none of the general pool, and
+// operators need none of the other. Where the connections cannot be pinned as a whole, each transaction is.
+func (s *Store) opened(ctx context.Context, general, beats *pgxpool.Config) (err error) {
 	for {
 		if s.general, err = pgxpool.NewWithConfig(ctx, general); err != nil {
 			return err
 		}
-		if err = s.checkServer(ctx); err == nil {
-			s.general.Reset() // a process that only works needs no connection of this pool
+		if s.beats, err = pgxpool.NewWithConfig(ctx, beats); err != nil {
+			return err
 		}
-		if !refusesPath(err) || base.ConnConfig.RuntimeParams["search_path"] == "" {
+		through := s.beats
+		if s.config.Operators {
+			through = s.general
+		}
+		if err = s.checkServer(ctx, through); !refusesPath(err) || s.dial.ConnConfig.RuntimeParams["search_path"] == "" {
 			return err
 		}
 		s.general.Close()
-		delete(base.ConnConfig.RuntimeParams, "search_path")
-		delete(general.ConnConfig.RuntimeParams, "search_path")
+		s.beats.Close()
+		for _, config := range []*pgxpool.Config{s.dial, general, beats} {
+			delete(config.ConnConfig.RuntimeParams, "search_path")
+		}
 	}
 }
 

@@ -34,7 +34,11 @@ func (s *Store) Reclaim(ctx context.Context, request store.ReclaimRequest) (stor
 	if err := s.usable(ctx); err != nil {
 		return store.ReclaimResult{}, s.fail("reclaim runs", err)
 	}
-	first, err := s.queries(s.engine).ExpiredLease(ctx, queries.ExpiredLeaseParams{Horizon: timeOrNull(request.Horizon), Ahead: micro(request.Ahead)})
+	var first queries.ExpiredLeaseRow
+	err := s.inBackground(ctx, func() (err error) {
+		first, err = s.queries(s.engine).ExpiredLease(ctx, queries.ExpiredLeaseParams{Horizon: timeOrNull(request.Horizon), Ahead: micro(request.Ahead)})
+		return err
+	})
 	if err != nil {
 		return store.ReclaimResult{}, s.fail("reclaim runs", err)
 	}
@@ -44,7 +48,7 @@ func (s *Store) Reclaim(ctx context.Context, request store.ReclaimRequest) (stor
 		b.add(queries.ClampBeats)
 		b.add(queries.FreeLeases)
 		b.add(queries.PruneBeats)
-		if err := s.send(ctx, s.engine, b); err != nil {
+		if err := s.sendInBackground(ctx, b); err != nil {
 			return store.ReclaimResult{}, s.fail("clamp leases", err)
 		}
 	}

@@ -25,7 +25,11 @@ func (s *Store) Materialize(ctx context.Context, limit int, decide decider) (sto
 		return store.MaterializeResult{}, s.fail("materialize", err)
 	}
 	if !s.backlog.active() {
-		next, err := s.nextIn(ctx, s.engine)
+		var next time.Duration
+		err := s.inBackground(ctx, func() (err error) {
+			next, err = s.nextIn(ctx, s.engine)
+			return err
+		})
 		if err != nil {
 			return store.MaterializeResult{}, s.fail("materialize", err)
 		}

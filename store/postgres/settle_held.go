@@ -31,6 +31,8 @@ func (s *Store) settleAll(ctx context.Context, work []settling) error {
 		s.config.Logger.Warn("running run locked by another transaction; settling around it", "event", "settle.row_locked", "for", heldFor.String(), "error", err)
 	}
 	return s.repeat(ctx, func() error {
+		s.sparing.enter(ctx, hotWait)
+		defer s.sparing.leave()
 		return inTx(ctx, s.engine, func(tx pgx.Tx) error { return s.settleFree(ctx, tx, ordered) })
 	})
 }

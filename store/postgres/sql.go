@@ -197,6 +197,15 @@ var (
 // server's default is another isolation it begins a read committed one, as inTx
 // does. A batch that never left this machine is sent once more, on another connection.
 func (s *Store) send(ctx context.Context, to sender, b *batch) error {
+	if to == sender(s.engine) {
+		s.sparing.enter(ctx, hotWait)
+		defer s.sparing.leave()
+	}
+	return s.sendTo(ctx, to, b)
+}
+
+// sendTo is send for a call that has entered already.
+func (s *Store) sendTo(ctx context.Context, to sender, b *batch) error {
 	pool, alone := to.(*pgxpool.Pool)
 	first, again := &b.Batch, b.again
 	if alone && (s.begins || s.free(pool)) {

@@ -40,9 +40,11 @@ func (s *Store) ReportWorker(ctx context.Context, report store.WorkerReport) (st
 }
 
 func (s *Store) report(ctx context.Context, params queries.ReportWorkerParams) (row queries.ReportWorkerRow, err error) {
-	err = s.repeat(ctx, func() (err error) {
-		row, err = s.queries(s.engine).ReportWorker(ctx, params)
-		return err
+	err = s.repeat(ctx, func() error {
+		return s.inBackground(ctx, func() (err error) {
+			row, err = s.queries(s.engine).ReportWorker(ctx, params)
+			return err
+		})
 	})
 	return row, err
 }

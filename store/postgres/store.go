@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -81,6 +82,7 @@ type Store struct {
 	resting     aside.Set[string]    // schedules that Materialize could not advance
 	unpruned    aside.Set[string]    // tables that Sweep could not prune
 	patient     chan struct{}        // holds those who wait long for a lock on a connection of general
+	sparing     sparing              // of the engine's connections
 
 	lanes   laneCache
 	limits  limitCache
@@ -214,9 +216,9 @@ func (s *Store) open(ctx context.Context, base *pgxpool.Config) (err error) {
 		general.MaxConns = s.config.MaxConns
 		general.MinConns = min(general.MinConns, general.MaxConns)
 	}
-	ready := int32(1)
+	beats := beatsOf(base)
+	beats.MaxConnIdleTime = math.MaxInt64 // the one that has checked the server is there when it is needed
 	if s.config.Operators {
-		ready = 0
 		if s.config.MaxConns == 0 {
 			general.MaxConns = operatorConns
 		}
@@ -224,15 +226,21 @@ func (s *Store) open(ctx context.Context, base *pgxpool.Config) (err error) {
 		closeIdle(general, operatorIdle)
 	}
 	s.patient = make(chan struct{}, max(general.MaxConns/2, 1))
-	if err := s.opened(ctx, base, general); err != nil {
+	if err := s.opened(ctx, general, beats); err != nil {
 		return err
 	}
-	return s.openEngine(ctx, base, ready)
+	return s.openEngine(ctx, base)
 }
 
-// openEngine makes the pools that only workers use; ready is how many connections
-// for heartbeats are there before they are needed.
-func (s *Store) openEngine(ctx context.Context, base *pgxpool.Config, ready int32) (err error) {
+// beatsOf configures the pool for heartbeats.
+func beatsOf(base *pgxpool.Config) *pgxpool.Config {
+	beats := base.Copy()
+	beats.MaxConns, beats.MinConns, beats.MinIdleConns = beatConns, 0, 0
+	return beats
+}
+
+// openEngine makes the pools for what only workers and operators do.
+func (s *Store) openEngine(ctx context.Context, base *pgxpool.Config) (err error) {
 	s.dial = base.Copy()
 	engine := base.Copy()
 	engine.MaxConns, engine.MinConns, engine.MinIdleConns = engineConns, 0, 0
@@ -246,11 +254,7 @@ func (s *Store) openEngine(ctx context.Context, base *pgxpool.Config, ready int3
 	if s.engine, err = pgxpool.NewWithConfig(ctx, engine); err != nil {
 		return err
 	}
-	beats := base.Copy()
-	beats.MaxConns, beats.MinConns, beats.MinIdleConns = beatConns, ready, 0
-	if s.beats, err = pgxpool.NewWithConfig(ctx, beats); err != nil {
-		return err
-	}
+	s.sparing.open = func() int { return int(s.engine.Stat().TotalConns()) }
 	return s.openReading(ctx, base)
 }
 
@@ -283,8 +287,8 @@ func prepareConfig(c *pgxpool.Config) {
 
 // checkServer refuses a server that cannot be written, and remarks what an
 // operator should know.
-func (s *Store) checkServer(ctx context.Context) error {
-	conn, err := s.general.Acquire(ctx)
+func (s *Store) checkServer(ctx context.Context, through *pgxpool.Pool) error {
+	conn, err := through.Acquire(ctx)
 	if err != nil {
 		return err
 	}
@@ -338,15 +342,28 @@ var ErrSchema = fmt.Errorf("postgres: %w", store.ErrSchema)
 const schemaEvery = 20 * time.Second
 
 // usable checks the schema's version, each time until it can be served, and then now
-// and again: another program may have migrated it. One call at a time does that, and
-// a server that does not answer changes nothing.
+// and again: another program may have migrated it. One call at a time does that.
 func (s *Store) usable(ctx context.Context) error {
 	until, now := s.served.Load(), int64(lease.Running())
 	if until > now || until > 0 && !s.served.CompareAndSwap(until, now+int64(schemaEvery)) {
 		return nil
 	}
+	if until > 0 {
+		return s.examineSchema(ctx, now, true)
+	}
+	return s.inBackground(ctx, func() error {
+		if s.served.Load() > now { // another call has found out meanwhile
+			return nil
+		}
+		return s.examineSchema(ctx, now, false)
+	})
+}
+
+// examineSchema reads the schema's version at an instant. Where it was served before, a server
+// that does not answer changes nothing.
+func (s *Store) examineSchema(ctx context.Context, now int64, served bool) error {
 	have, want, minCompatible, err := s.Schema(ctx)
-	if err != nil && until > 0 {
+	if err != nil && served {
 		return nil //nolint:nilerr // the call itself will find out
 	}
 	if err == nil {

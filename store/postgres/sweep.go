@@ -59,7 +59,7 @@ func (s *Store) sweepDue(ctx context.Context, request *store.SweepRequest) (due 
 	}
 	b := s.guarded(ctx)
 	b.add(queries.SweepDue, micro(rules.PassLeast), micro(rules.PassStep), int64(sweepBlocks), micro(store.SweepPassEvery), age).QueryRow(func(row pgx.Row) error { return row.Scan(&due) })
-	return due, s.send(ctx, s.engine, b)
+	return due, s.sendInBackground(ctx, b)
 }
 
 const (

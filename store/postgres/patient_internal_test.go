@@ -1,0 +1,121 @@
+package postgres
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/internal/pgtest"
+	"github.com/durable-worker/durable-worker/store"
+)
+
+func TestSparing_ACallWaitsForTheOneUnderWay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := sparing{open: func() int { return 1 }}
+		p.enter(t.Context(), time.Minute)
+		var entered atomic.Int32
+		for range 2 {
+			go func() {
+				p.enter(t.Context(), time.Minute)
+				entered.Add(1)
+			}()
+		}
+		synctest.Wait()
+		assert.Zero(t, entered.Load())
+		p.leave()
+		synctest.Wait()
+		assert.EqualValues(t, 1, entered.Load())
+		p.leave()
+		synctest.Wait()
+		assert.EqualValues(t, 2, entered.Load())
+	})
+}
+
+func TestSparing_ACallGoesAheadInTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		open := 1
+		p := sparing{open: func() int { return open }}
+		p.enter(t.Context(), hotWait)
+		began := time.Now()
+		p.enter(t.Context(), hotWait)
+		assert.Equal(t, hotWait, time.Since(began), "the first does not end")
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		p.enter(ended, hotWait)
+		assert.Equal(t, hotWait, time.Since(began), "a call whose context has ended waits for nothing")
+		for range 3 {
+			p.leave()
+		}
+		open = 2
+		p.enter(t.Context(), hotWait)
+		p.enter(t.Context(), hotWait)
+		assert.Equal(t, hotWait, time.Since(began), "there are two connections")
+		assert.Equal(t, 2, p.busy)
+		assert.Empty(t, p.waiting)
+	})
+}
+
+func TestSparing_ABusyWorkerDoesNotWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := sparing{open: func() int { return 1 }}
+		p.enter(t.Context(), hotWait)
+		began := time.Now()
+		for range 2 * calmWaits {
+			p.enter(t.Context(), hotWait)
+		}
+		assert.Equal(t, calmWaits*hotWait, time.Since(began))
+		p.since -= 2 * calmFor
+		began = time.Now()
+		p.enter(t.Context(), hotWait)
+		assert.Equal(t, hotWait, time.Since(began), "it is calm again")
+	})
+}
+
+// A worker that starts makes all of its calls at once. Each connection that it opens costs
+// the server as much as a hundred of them.
+func TestPool_AStartingWorkerOpensTwoConnections(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	migrator, err := Open(t.Context(), url, Config{})
+	require.NoError(t, err)
+	t.Cleanup(migrator.Close)
+	require.NoError(t, ignore(migrator.Migrate(t.Context())))
+	var opened atomic.Int32
+	s, err := Open(t.Context(), url, Config{Connect: func(context.Context, *pgx.ConnConfig) error {
+		opened.Add(1)
+		return nil
+	}})
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	worker := store.WorkerID{Name: "starting", Instance: uuid.New()}
+	calls := []func() error{
+		func() error { return s.Touch(t.Context(), worker) },
+		func() error {
+			return ignore(s.Heads(t.Context(), store.Serves{Queues: []string{"default"}, Jobs: []string{"mail"}}))
+		},
+		func() error { return ignore(s.Reclaim(t.Context(), store.ReclaimRequest{Limit: 1})) },
+		func() error { return ignore(s.Materialize(t.Context(), 1, nil)) },
+		func() error {
+			return ignore(s.ReportWorker(t.Context(), store.WorkerReport{Worker: worker, Number: 1, Presence: store.Presence{Every: store.Duration(time.Second)}}))
+		},
+	}
+	var all sync.WaitGroup
+	for _, call := range calls {
+		all.Go(func() { assert.NoError(t, call()) })
+	}
+	all.Wait()
+	assert.EqualValues(t, 2, opened.Load(), "one of the engine's, one for heartbeats")
+}
+
+func ignore[T any](_ T, err error) error { return err }
