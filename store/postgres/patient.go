@@ -59,7 +59,7 @@ const (
 	// hotWait is how long a claim or a settle does. Where they wait as often as
 	// calmWaits times in calmFor, the worker is not calm, and they do not wait.
 	hotWait   = 20 * time.Millisecond
-	calmWaits = 10
+	calmWaits = 4
 	calmFor   = time.Second
 )
 
