@@ -35,7 +35,11 @@ func (d *declaring) limits(ctx context.Context, declared []store.Limit) error {
 		}
 		good = append(good, one)
 	}
-	older, err := d.queries(d.general).OlderWorker(ctx, queries.OlderWorkerParams{Version: limitsVersion, Within: micro(untold), Silent: micro(unreported)})
+	var older []string
+	err := d.inBackground(ctx, func() (err error) {
+		older, err = d.queries(d.engine).OlderWorker(ctx, queries.OlderWorkerParams{Version: limitsVersion, Within: micro(untold), Silent: micro(unreported)})
+		return err
+	})
 	if err != nil {
 		return err
 	}

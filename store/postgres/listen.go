@@ -66,9 +66,9 @@ func (s *Store) listen(ctx context.Context, crew *crew, hear func(store.Signal))
 	return nil
 }
 
-// stayIdle exempts the listening session from an idle_session_timeout that is set for the
-// role or the database. PostgreSQL 13 has no such setting.
-const stayIdle = "SELECT pg_catalog.set_config('idle_session_timeout', '0', false) WHERE pg_catalog.current_setting('idle_session_timeout', true) IS NOT NULL"
+// listenSession exempts the listening session from an idle_session_timeout that is set for the
+// role or the database, and has it plan each statement only once.
+const listenSession = "SELECT pg_catalog.set_config('idle_session_timeout', '0', false), pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', false)"
 
 // listener is a call of Listen in progress.
 type listener struct {
@@ -89,7 +89,7 @@ func (l *listener) receive(ctx context.Context) (err error) {
 		return err
 	}
 	defer l.leave(ctx)
-	if _, err := l.conn.Exec(ctx, stayIdle); err != nil {
+	if _, err := l.conn.Exec(ctx, listenSession); err != nil {
 		return err
 	}
 	if _, err := l.conn.Exec(ctx, "LISTEN "+pgx.Identifier{l.channel}.Sanitize()); err != nil {

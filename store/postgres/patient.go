@@ -58,7 +58,7 @@ const (
 	backgroundWait = time.Second
 	// hotWait is how long a claim or a settle does. Where they wait as often as
 	// calmWaits times in calmFor, the worker is not calm, and they do not wait.
-	hotWait   = 20 * time.Millisecond
+	hotWait   = 50 * time.Millisecond
 	calmWaits = 4
 	calmFor   = time.Second
 )

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -10,7 +11,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/internal/pgtest"
@@ -30,13 +30,13 @@ func TestSparing_ACallWaitsForTheOneUnderWay(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		assert.Zero(t, entered.Load())
+		require.Zero(t, entered.Load())
 		p.leave()
 		synctest.Wait()
-		assert.EqualValues(t, 1, entered.Load())
+		require.EqualValues(t, 1, entered.Load())
 		p.leave()
 		synctest.Wait()
-		assert.EqualValues(t, 2, entered.Load())
+		require.EqualValues(t, 2, entered.Load())
 	})
 }
 
@@ -48,20 +48,20 @@ func TestSparing_ACallGoesAheadInTime(t *testing.T) {
 		p.enter(t.Context(), hotWait)
 		began := time.Now()
 		p.enter(t.Context(), hotWait)
-		assert.Equal(t, hotWait, time.Since(began), "the first does not end")
+		require.Equal(t, hotWait, time.Since(began), "the first does not end")
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		p.enter(ended, hotWait)
-		assert.Equal(t, hotWait, time.Since(began), "a call whose context has ended waits for nothing")
+		require.Equal(t, hotWait, time.Since(began), "a call whose context has ended waits for nothing")
 		for range 3 {
 			p.leave()
 		}
 		open = 2
 		p.enter(t.Context(), hotWait)
 		p.enter(t.Context(), hotWait)
-		assert.Equal(t, hotWait, time.Since(began), "there are two connections")
-		assert.Equal(t, 2, p.busy)
-		assert.Empty(t, p.waiting)
+		require.Equal(t, hotWait, time.Since(began), "there are two connections")
+		require.Equal(t, 2, p.busy)
+		require.Empty(t, p.waiting)
 	})
 }
 
@@ -74,11 +74,11 @@ func TestSparing_ABusyWorkerDoesNotWait(t *testing.T) {
 		for range 2 * calmWaits {
 			p.enter(t.Context(), hotWait)
 		}
-		assert.Equal(t, calmWaits*hotWait, time.Since(began))
+		require.Equal(t, calmWaits*hotWait, time.Since(began))
 		p.since -= 2 * calmFor
 		began = time.Now()
 		p.enter(t.Context(), hotWait)
-		assert.Equal(t, hotWait, time.Since(began), "it is calm again")
+		require.Equal(t, hotWait, time.Since(began), "it is calm again")
 	})
 }
 
@@ -110,12 +110,14 @@ func TestPool_AStartingWorkerOpensTwoConnections(t *testing.T) {
 			return ignore(s.ReportWorker(t.Context(), store.WorkerReport{Worker: worker, Number: 1, Presence: store.Presence{Every: store.Duration(time.Second)}}))
 		},
 	}
+	errs := make([]error, len(calls))
 	var all sync.WaitGroup
-	for _, call := range calls {
-		all.Go(func() { assert.NoError(t, call()) })
+	for i, call := range calls {
+		all.Go(func() { errs[i] = call() })
 	}
 	all.Wait()
-	assert.EqualValues(t, 2, opened.Load(), "one of the engine's, one for heartbeats")
+	require.NoError(t, errors.Join(errs...))
+	require.EqualValues(t, 2, opened.Load(), "one of the engine's, one for heartbeats")
 }
 
 func ignore[T any](_ T, err error) error { return err }

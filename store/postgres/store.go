@@ -118,6 +118,9 @@ const (
 	// engineIdle is how long a second connection of the engine's is kept that a calm
 	// worker does not use.
 	engineIdle = 8 * time.Second
+	// pingAfter is how long one is idle before it is tried when it is next used. Of a calm
+	// worker each is idle for a second again and again.
+	pingAfter = 5 * time.Second
 )
 
 // Open connects to a database and checks that it can be written. It does not
@@ -245,6 +248,7 @@ func (s *Store) openEngine(ctx context.Context, base *pgxpool.Config) (err error
 	engine := base.Copy()
 	engine.MaxConns, engine.MinConns, engine.MinIdleConns = engineConns, 0, 0
 	closeIdle(engine, engineIdle)
+	engine.ShouldPing = func(_ context.Context, params pgxpool.ShouldPingParams) bool { return params.IdleDuration > pingAfter }
 	if s.config.Operators {
 		engine.MaxConns = operatorEngine
 	}
