@@ -67,8 +67,7 @@ func scheduleOf(name string, rule Rule, run NewRun, p policy) (store.Schedule, e
 	return s, s.Faults()
 }
 
-// hashOf identifies a declaration. Whether it is paused at first is no part of
-// it.
+// hashOf identifies a declaration. It leaves out whether the schedule begins paused.
 func hashOf(s *store.Schedule) string {
 	text, _ := json.Marshal([]any{s.Rule, s.Plan, s.Job, s.Queue, s.Priority, string(s.Args), s.MaxAttempts, s.Timeout, s.OnCrash, s.Tags})
 	if len(s.Limits) > 0 { // so that the hashes of others stay what they were
@@ -83,8 +82,8 @@ func hashOf(s *store.Schedule) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// declareAgain is how long after a declaration that has failed the next one is:
-// others take a schedule for an orphan when it has not been declared for long.
+// declareAgain is how soon a failed declaration is repeated. A schedule that has not been
+// declared for long counts as an orphan.
 const declareAgain = time.Minute
 
 // declareLoop declares to the store hourly what this worker offers, somewhat
@@ -102,8 +101,8 @@ func (w *Worker) declareLoop(ctx context.Context) {
 	}
 }
 
-// declarePause is the time to the next declaration: shortly when this one was
-// refused in part.
+// declarePause returns the time until the next declaration. It is short if part of this one
+// was refused.
 func (w *Worker) declarePause() time.Duration {
 	if again := w.health.declareAgain.Load(); again > 0 {
 		return w.spread(time.Duration(again))
@@ -116,8 +115,8 @@ func (w *Worker) spread(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * (0.9 + 0.2*w.config.Random()))
 }
 
-// declare sends the store what this worker declares. What the store refuses of it
-// stops nothing else.
+// declare sends the worker's declarations to the store. If the store refuses some of them, it
+// still accepts the others.
 func (w *Worker) declare(ctx context.Context) error {
 	declaration := store.Declaration{Worker: w.id, Schedules: w.schedules, DisableOrphans: time.Duration(w.config.Orphans)}
 	for _, r := range w.jobs {
@@ -143,7 +142,7 @@ func (w *Worker) declare(ctx context.Context) error {
 	return err
 }
 
-// newReporter returns what reports the worker to its store.
+// newReporter returns the Reporter of this worker.
 func (w *Worker) newReporter() *presence.Reporter {
 	serves, version := presence.Named(w.claimer.serves.Queues, w.claimer.serves.Jobs), presence.Version(w.config.Version)
 	return presence.New(w.store, presence.Config{

@@ -29,7 +29,7 @@ type execution struct {
 
 	lossSeen atomic.Bool // hooks have been called for the loss of its lease
 
-	permanent bool // the handler itself has ended the run in dead; written before its outcome is handed over
+	permanent bool // the handler itself has made the run dead; written before its outcome is handed over
 
 	cancelReason atomic.Pointer[string]  // the reason, once the run is to be cancelled
 	cancel       context.CancelCauseFunc // of the handler's context; set before begun
@@ -64,8 +64,7 @@ func (x *execution) freeSlot() {
 	x.w.poller.Free(1)
 }
 
-// over is lease.ErrLost once the handler has returned: nothing of the run is the
-// handler's any more.
+// over returns lease.ErrLost once the handler has returned: it may no longer act for the run.
 func (x *execution) over() error {
 	if x.returned.Load() {
 		return lease.ErrLost
@@ -79,7 +78,7 @@ func (x *execution) setResult(text []byte) {
 	x.result, x.resultAfterComplete = text, x.completedInTx
 }
 
-// logger is the worker's with what identifies this run.
+// logger returns the worker's logger with the attributes of this run.
 func (x *execution) logger() *slog.Logger {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -103,7 +102,7 @@ type queueRoom struct {
 	executing atomic.Int64
 }
 
-// capsOf is what a worker reports of its own caps of queues, ordered.
+// capsOf returns the worker's own caps of queues for its report, sorted by queue.
 func capsOf(rooms map[string]*queueRoom) (caps []store.OwnCap) {
 	for _, queue := range slices.Sorted(maps.Keys(rooms)) {
 		if room := rooms[queue]; room != nil && len(caps) < store.MaxReportNames {

@@ -53,7 +53,7 @@ func (j Job[A]) New(args A, options ...Option) NewRun {
 	return run
 }
 
-// make creates a run, or that of a schedule, and returns the policy that it came from.
+// make creates a run, or the run that a schedule repeats, and returns its policy.
 func (j Job[A]) make(place scope, args A, options []Option) (NewRun, policy) {
 	p, faults := j.policy.with(place, options)
 	run := p.newRun(j.name, nil)

@@ -8,9 +8,9 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// Option sets one part of a job's policy. Given to NewJob it is the job's
-// default; given to New or Enqueue it holds for that run alone, given to
-// AddSchedule for the schedule's runs. At, After, ExpiresAt, LimitedBy and the
+// Option sets one part of a job's policy. Passed to NewJob it is the job's
+// default; passed to New or Enqueue it applies to that run only, passed to
+// AddSchedule to the schedule's runs. At, After, ExpiresAt, LimitedBy and the
 // keys are for a run only; Retry, RetryArgs, Retention, MaxConcurrent, Alias,
 // WithCodec and Redacted for a job only; and some are for a schedule only.
 type Option struct {
@@ -138,9 +138,9 @@ func MaxAttempts(n int) Option {
 	return Option{"MaxAttempts", anywhere, func(p *policy) { p.maxAttempts = n }}
 }
 
-// Timeout bounds one attempt: its context ends with ErrTimeout and the attempt
-// has failed. Zero, the default, is none; a handler that hangs then holds its
-// slot forever. At least one millisecond otherwise.
+// Timeout bounds one attempt. When it expires, the handler's context is cancelled with
+// ErrTimeout and the attempt fails. The default, zero, means no timeout: a handler that
+// hangs then occupies its slot forever. The least timeout is one millisecond.
 func Timeout(d time.Duration) Option {
 	return Option{"Timeout", anywhere, func(p *policy) { p.timeout = d }}
 }

@@ -82,7 +82,7 @@ func TestSparing_ABusyWorkerDoesNotWait(t *testing.T) {
 	})
 }
 
-// A worker that starts makes all of its calls at once. Each connection that it opens costs
+// A worker that starts makes all of its calls concurrently. Each connection that it opens costs
 // the server as much as a hundred of them.
 func TestPool_AStartingWorkerOpensTwoConnections(t *testing.T) {
 	t.Parallel()
