@@ -84,7 +84,7 @@ func (s *shop) ended(id store.RunID) (record store.Record) {
 		var err error
 		record, err = s.store.Run(s.t.Context(), id)
 		return err == nil && record.State.Terminal()
-	}, 60*time.Second, 10*time.Millisecond)
+	}, 3*time.Minute, 10*time.Millisecond)
 	return record
 }
 
