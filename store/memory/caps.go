@@ -43,7 +43,7 @@ func (s *Store) adoptRuns(l *line, limit *limit, most int, now time.Time) {
 	for _, r := range adopted {
 		r.limits = []store.LimitUse{{Limit: limit.Name}}
 		r.uses = admit.StoredUses(r.limits, s.limits.find)
-		s.queueUp(r)
+		s.queueUp(r, now)
 	}
 	s.hintIf(n > 0)
 }

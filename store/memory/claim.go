@@ -128,7 +128,7 @@ func (s *Store) HandBack(ctx context.Context, request store.ClaimRequest) (int, 
 	waiting := false
 	for _, r := range l.runs {
 		if r.claim == request.Claim && r.state == store.Running {
-			s.refund(r)
+			s.refund(r, now)
 			s.end(r, request.Worker.Name, &store.Outcome{Kind: store.HandedBack}, now)
 			waiting = waiting || r.state == store.Pending
 		}

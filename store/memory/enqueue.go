@@ -68,7 +68,7 @@ func (s *Store) insert(n *store.NewRun, schedule string, now time.Time) bool {
 	if !n.At.IsZero() {
 		dueAt = micro(n.At)
 	}
-	s.wait(r, dueAt)
+	s.wait(r, dueAt, now)
 	return true
 }
 

@@ -122,8 +122,7 @@ func (g *gate) remembers(now time.Time) bool {
 
 // queueUp puts a pending run that has limits into the line of one of its gates,
 // and announces it.
-func (s *Store) queueUp(r *run) {
-	now := s.now()
+func (s *Store) queueUp(r *run, now time.Time) {
 	g := s.limits.gate(admit.LineOf(r.usesNow()))
 	s.standAt(r, g)
 	line := r.laneID()
@@ -218,63 +217,62 @@ func (g *gate) grant(p *permit) {
 }
 
 // release ends the permits of a run that end with the state it has now.
-func (s *Store) release(r *run) {
+func (s *Store) release(r *run, now time.Time) {
 	if len(r.permits) > 0 {
-		s.releaseWhere(r, func(p *permit) bool { return admit.Ends(p.until, r.state) })
+		s.releaseWhere(r, now, func(p *permit) bool { return admit.Ends(p.until, r.state) })
 	}
 	for i := range r.uses {
 		use := &r.uses[i]
 		if g := s.limits.gates[use.Gate]; g != nil && admit.GivesBack(use.Mode, r.state) {
-			s.giveBack(g, use.Owner)
+			s.giveBack(g, use.Owner, now)
 		}
 	}
 }
 
 // releaseAll ends the permits of a run that is deleted, or begins again.
-func (s *Store) releaseAll(r *run) {
-	s.releaseWhere(r, func(p *permit) bool { return admit.EndsWithDeletion(p.until) })
+func (s *Store) releaseAll(r *run, now time.Time) {
+	s.releaseWhere(r, now, func(p *permit) bool { return admit.EndsWithDeletion(p.until) })
 }
 
-func (s *Store) releaseWhere(r *run, ends func(*permit) bool) {
+func (s *Store) releaseWhere(r *run, now time.Time, ends func(*permit) bool) {
 	r.permits = slices.DeleteFunc(r.permits, func(p *permit) bool {
 		if !ends(p) {
 			return false
 		}
 		p.gate.permits = slices.DeleteFunc(p.gate.permits, func(other *permit) bool { return other == p })
-		s.announce(p.gate)
+		s.announce(p.gate, now)
 		return true
 	})
 }
 
 // giveBack ends the permits of a named owner and reports whether there was one.
-func (s *Store) giveBack(g *gate, owner uuid.UUID) bool {
+func (s *Store) giveBack(g *gate, owner uuid.UUID, now time.Time) bool {
 	before := len(g.permits)
 	g.permits = slices.DeleteFunc(g.permits, func(p *permit) bool { return p.until == store.UntilExpires && p.owner == owner })
 	if len(g.permits) == before {
 		return false
 	}
-	s.announce(g)
+	s.announce(g, now)
 	return true
 }
 
 // announce says that a gate may have room, if a run waits for that.
-func (s *Store) announce(g *gate) {
+func (s *Store) announce(g *gate, now time.Time) {
 	if g.waiting == 0 || g.limit == nil {
 		return
 	}
-	now := s.now()
 	s.limits.turns.add(admit.LimitLine(g.limit.ID), g.id, now, now)
 	s.limits.freed = true
 }
 
 // refund gives back the starts of a run that was handed back before its handler
 // began.
-func (s *Store) refund(r *run) {
+func (s *Store) refund(r *run, now time.Time) {
 	for i := range r.uses {
 		g := s.limits.gate(r.uses[i].Gate)
 		if g.limit != nil && g.limit.Rate() {
 			g.refunds = append(g.refunds, admit.Refund{Weight: r.uses[i].Weight, ChargedAt: r.startedAt})
-			s.announce(g)
+			s.announce(g, now)
 		}
 	}
 }

@@ -56,23 +56,23 @@ func (s *Store) holder(k *keyHolder, now time.Time) store.KeyHolder {
 
 // replace gives a pending run what another has that was enqueued for it.
 func (s *Store) replace(r *run, n *store.NewRun, now time.Time) {
-	s.leave(r)
+	s.leave(r, now)
 	r.lane = s.lane(laneName{n.Queue, n.Job, n.Priority})
 	r.args, r.tags, r.metadata = bytes.Clone(n.Args), slices.Clone(n.Tags), maps.Clone(n.Metadata)
 	r.maxAttempts, r.timeout, r.onCrash = n.MaxAttempts, n.Timeout, n.OnCrash
 	r.expiresAt, r.attempt, r.trace = micro(n.ExpiresAt), 0, n.Trace
 	r.progress, r.checkpoint = nil, nil
-	s.releaseAll(r)
+	s.releaseAll(r, now)
 	s.setLimits(r, n.Limits)
-	s.wait(r, micro(n.ReplacedDue(now, r.createdAt)))
+	s.wait(r, micro(n.ReplacedDue(now, r.createdAt)), now)
 }
 
 // leave takes a pending run out of its line.
-func (s *Store) leave(r *run) {
+func (s *Store) leave(r *run, now time.Time) {
 	if len(r.uses) > 0 {
 		g := r.gate
 		s.stepOut(r)
-		s.announce(g) // it may have been in the way of others
+		s.announce(g, now) // it may have been in the way of others
 		return
 	}
 	line := s.line(r.laneID())

@@ -111,13 +111,14 @@ func (s *Store) lane(name laneName) *lane {
 }
 
 // wait makes a run pending and puts it in its line. Every way to a pending run
-// leads here.
-func (s *Store) wait(r *run, dueAt time.Time) {
+// leads here. The instant is that of the whole operation: turns that were added
+// together are as old as each other.
+func (s *Store) wait(r *run, dueAt, now time.Time) {
 	r.state, r.dueAt = store.Pending, dueAt
 	switch {
 	case len(r.uses) > 0:
-		s.release(r)
-		s.queueUp(r)
+		s.release(r, now)
+		s.queueUp(r, now)
 	case r.isolated():
 		r.lane.isolated.add(r)
 	default:
@@ -128,7 +129,7 @@ func (s *Store) wait(r *run, dueAt time.Time) {
 // finish ends a run that is in no line. Every way to an ended run leads here.
 func (s *Store) finish(r *run, state store.State, reason string, now time.Time) {
 	r.state, r.finishedAt, r.reason = state, now, reason
-	s.release(r)
+	s.release(r, now)
 }
 
 // Heads returns the served lanes by number, the line of isolated runs after

@@ -48,7 +48,7 @@ func (s *Store) declareLimit(declared store.Limit, started, now time.Time) error
 	case rules.Supersedes(hash, started, version, now):
 		known.Limit = *made
 		known.hash, known.hashAt, known.broughtAt, known.edited = hash, now, started, false
-		s.announceAll(known)
+		s.announceAll(known, now)
 	}
 	return nil
 }
@@ -64,9 +64,9 @@ func (s *Store) addLimit(one store.Limit) *limit {
 }
 
 // announceAll says that each gate of a limit may have room.
-func (s *Store) announceAll(known *limit) {
+func (s *Store) announceAll(known *limit, now time.Time) {
 	for _, g := range known.gates {
-		s.announce(g)
+		s.announce(g, now)
 	}
 }
 
@@ -136,14 +136,14 @@ func (s *Store) changeLimit(change *store.LimitChange, now time.Time) error {
 	}
 	switch change.Command {
 	case store.ReleasePermit:
-		if s.endPermit(known, change) {
+		if s.endPermit(known, change, now) {
 			s.noteLimit(change, known, now)
 		}
 		return nil
 	case store.LiftPenalty:
 		if g := known.gates[admit.GateOf(known.ID, change.Key)]; g != nil && g.notBefore.After(now) {
 			g.notBefore = time.Time{}
-			s.announce(g)
+			s.announce(g, now)
 			s.noteLimit(change, known, now)
 		}
 		return nil
@@ -160,7 +160,7 @@ func (s *Store) changeLimit(change *store.LimitChange, now time.Time) error {
 		return nil
 	}
 	known.edited = known.edited || change.Command == store.SetLimit
-	s.announceAll(known)
+	s.announceAll(known, now)
 	s.noteLimit(change, known, now)
 	return nil
 }
@@ -175,7 +175,7 @@ func (l *limit) use(now time.Time) (waiting, held int64) {
 }
 
 // endPermit ends the permit of one owner and reports whether there was one.
-func (s *Store) endPermit(known *limit, change *store.LimitChange) (ended bool) {
+func (s *Store) endPermit(known *limit, change *store.LimitChange, now time.Time) (ended bool) {
 	g := known.gates[admit.GateOf(known.ID, change.Key)]
 	if g == nil {
 		return false
@@ -191,7 +191,7 @@ func (s *Store) endPermit(known *limit, change *store.LimitChange) (ended bool) 
 		return true
 	})
 	if ended {
-		s.announce(g)
+		s.announce(g, now)
 	}
 	return ended
 }

@@ -48,7 +48,7 @@ func (s *Store) useLimit(request *store.LimitRequest, now time.Time) (store.Limi
 	case store.UsageTake:
 		return s.takeStarts(gates, weight, now), nil
 	case store.UsageGive:
-		return store.LimitGrant{Granted: s.giveBack(g, admit.OwnerID(request.Owner))}, nil
+		return store.LimitGrant{Granted: s.giveBack(g, admit.OwnerID(request.Owner), now)}, nil
 	case store.UsageRenew:
 		return g.renew(request, now), nil
 	case store.UsagePenalize:

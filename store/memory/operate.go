@@ -58,7 +58,7 @@ func (s *Store) operate(command *store.RunCommand, id store.RunID, now time.Time
 		}
 		s.retry(r, now)
 	case store.DeleteRuns:
-		s.remove(r)
+		s.remove(r, now)
 	case store.AcknowledgeRuns:
 		r.acknowledgedAt, r.acknowledgedBy = now, command.By
 	}
@@ -76,7 +76,7 @@ func (s *Store) cancel(r *run, reason string, now time.Time) {
 		r.cancel = reason
 		return
 	}
-	s.leave(r)
+	s.leave(r, now)
 	s.finish(r, store.Cancelled, reason, now)
 }
 
@@ -88,7 +88,7 @@ func (s *Store) retry(r *run, now time.Time) {
 	if one, found := s.schedules[r.schedule]; found && slices.Contains(one.runs, r) && !slices.Contains(one.open, r) {
 		one.open = append(one.open, r)
 	}
-	s.wait(r, now)
+	s.wait(r, now, now)
 }
 
 // retake gives a run its unique key back, unless the run that holds it keeps it.
@@ -109,11 +109,11 @@ func (s *Store) retake(r *run, now time.Time) bool {
 }
 
 // remove deletes a run that is not running.
-func (s *Store) remove(r *run) {
+func (s *Store) remove(r *run, now time.Time) {
 	if r.state == store.Pending {
-		s.leave(r)
+		s.leave(r, now)
 	}
-	s.forget(r)
+	s.forget(r, now)
 	i := s.below(r.id)
 	s.byID = slices.Delete(s.byID, i, i+1)
 }

@@ -101,7 +101,7 @@ func (s *Store) crash(r *run, l *held, maxCrashes int, now time.Time) {
 // again, or has ended for a reason.
 func (s *Store) become(r *run, state store.State, reason string, now time.Time) {
 	if state == store.Pending {
-		s.wait(r, now)
+		s.wait(r, now, now)
 		return
 	}
 	r.dueAt = now

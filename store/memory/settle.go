@@ -33,7 +33,7 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) ([]s
 			if verdict == store.Applied {
 				r := s.runs[settled.ID]
 				if settled.Outcome.Kind == store.HandedBack && settled.Outcome.Unbegun {
-					s.refund(r)
+					s.refund(r, now)
 				}
 				s.end(r, settlement.Worker.Name, &settled.Outcome, now)
 				waiting = waiting || r.state == store.Pending
@@ -80,7 +80,7 @@ func (s *Store) end(r *run, worker string, outcome *store.Outcome, now time.Time
 	r.attempt -= rules.Refund(outcome)
 	state, reason := rules.Settle(outcome, rules.TextOrNil(r.cancel))
 	if state == store.Pending {
-		s.wait(r, micro(now.Add(rules.DueAfter(outcome))))
+		s.wait(r, micro(now.Add(rules.DueAfter(outcome))), now)
 		return
 	}
 	s.finish(r, state, reason, now)

@@ -44,7 +44,7 @@ func (s *Store) Sweep(ctx context.Context, request store.SweepRequest) (store.Sw
 		s.sweep.position = r.id
 		switch {
 		case s.over(r, &request, now):
-			s.forget(r)
+			s.forget(r, now)
 			done.Deleted++
 		case s.stranded(r):
 			done.Returned = append(done.Returned, s.takeBack(r, now))
@@ -79,8 +79,8 @@ func (s *Store) over(r *run, request *store.SweepRequest, now time.Time) bool {
 }
 
 // forget deletes a run with all that is its own, except its place in byID.
-func (s *Store) forget(r *run) {
-	s.releaseAll(r)
+func (s *Store) forget(r *run, now time.Time) {
+	s.releaseAll(r, now)
 	delete(s.runs, r.id)
 	if name := (keyName{r.lane.name.job, r.key}); s.keys[name] != nil && s.keys[name].run == r.id {
 		delete(s.keys, name)

@@ -212,7 +212,7 @@ func (t *Tx) after() *Store {
 		shadow.runs[c.id] = &c
 		shadow.byID = append(shadow.byID, &c)
 		if c.state == store.Pending {
-			shadow.wait(&c, c.dueAt)
+			shadow.wait(&c, c.dueAt, now)
 		}
 	}
 	for name, holder := range s.keys {
