@@ -34,15 +34,16 @@ test: need ## every test (race detector, shuffled, real PostgreSQL), and verify;
 	@$(MAKE) --no-print-directory -j2 timed computed
 
 # Tests that wait for something, two packages at a time: on two CPUs they leave some idle.
+# `verify` vets all packages once, so `go test` does not vet each of them again.
 timed:
-	@scripts/test.sh $(RACE) -ldflags=-w -shuffle=on -count=1 -timeout=30m -parallel=4 -skip='$(DEAR)' $(LONG) $$($(GO) list ./... | grep -vE '/$(PLAIN)$$')
-	@scripts/test.sh -ldflags=-w -shuffle=on -count=1 -timeout=20m -parallel=4 -run='$(DEAR)' ./store/postgres ./store/sqlite ./operate/dashboard
+	@scripts/test.sh $(RACE) -vet=off -ldflags=-w -shuffle=on -count=1 -timeout=30m -parallel=4 -skip='$(DEAR)' $(LONG) $$($(GO) list ./... | grep -vE '/$(PLAIN)$$')
+	@scripts/test.sh -vet=off -ldflags=-w -shuffle=on -count=1 -timeout=20m -parallel=4 -run='$(DEAR)' ./store/postgres ./store/sqlite ./operate/dashboard
 	@$(MAKE) --no-print-directory browser-quick
 
 # What only computes takes what the others leave, and keeps none of them waiting.
 computed:
 	@nice -n 19 $(MAKE) --no-print-directory verify
-	@nice -n 19 scripts/test.sh -shuffle=on -count=1 -timeout=30m $$($(GO) list ./... | grep -E '/$(PLAIN)$$')
+	@nice -n 19 scripts/test.sh -vet=off -shuffle=on -count=1 -timeout=30m $$($(GO) list ./... | grep -E '/$(PLAIN)$$')
 
 quick: need ## every test once, without the race detector and without verify
 	@scripts/test.sh -shuffle=on -timeout=15m ./...

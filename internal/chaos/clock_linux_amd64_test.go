@@ -148,8 +148,7 @@ func TestLimitsHoldWhileClocksStep_PostgreSQL(t *testing.T) {
 		}
 		return by
 	})
-	p := limitsHold(t, dsn, dsn, clocks...)
-	require.Greater(t, p.stepped(), time.Hour)
+	limitsHold(t, dsn, dsn, clocks...).apart(time.Hour)
 }
 
 // The clock of the machine is the store's own here. It is set back, again and again, by up to an
@@ -158,8 +157,7 @@ func TestLimitsHoldWhileTheClockIsSetBack_SQLite(t *testing.T) {
 	t.Parallel()
 	dsn, clock := sqliteDSN(t), clockFile(t)
 	stepping(t, clock, func() time.Duration { return -time.Duration(rand.Int64N(int64(time.Hour))) })
-	p := limitsHold(t, dsn, dsn, clock)
-	require.Greater(t, p.stepped(), 10*time.Minute)
+	limitsHold(t, dsn, dsn, clock).apart(10 * time.Minute)
 }
 
 func clockFile(t *testing.T) string {
@@ -194,6 +192,16 @@ func stepping(t *testing.T, name string, ahead func() time.Duration) {
 		}
 	}()
 	t.Cleanup(func() { close(end); <-ended })
+}
+
+// apart expects that the wall clocks of executions have differed by more than that. On a busy
+// machine few runs may have met a step: then more are executed.
+func (p *pit) apart(most time.Duration) {
+	p.t.Helper()
+	for more := 3; more > 0 && p.stepped() <= most; more-- {
+		p.holds(p.trouble)
+	}
+	require.Greater(p.t, p.stepped(), most)
 }
 
 // stepped is how far the wall clocks of workers have gone apart, by what the ledger says.
