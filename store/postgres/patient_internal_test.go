@@ -118,6 +118,7 @@ func TestPool_AStartingWorkerOpensTwoConnections(t *testing.T) {
 	all.Wait()
 	require.NoError(t, errors.Join(errs...))
 	require.EqualValues(t, 2, opened.Load(), "one of the engine's, one for heartbeats")
+	require.LessOrEqual(t, s.beats.Config().MaxConnIdleTime, time.Minute, "a process without leases closes the latter")
 }
 
 func ignore[T any](_ T, err error) error { return err }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -109,6 +108,10 @@ type Store struct {
 const (
 	engineConns = 4
 	beatConns   = 2
+	// beatIdle is how long a connection for heartbeats is kept without any. A worker that
+	// holds a lease renews it more often; a process that only enqueues has no use for the
+	// connection that has checked the server.
+	beatIdle = time.Minute
 	// operatorConns are those of a store for operators, see Config.Operators; its engine,
 	// which then only reads the version of the schema, has operatorEngine, and
 	// operatorIdle is how long one is kept that is not used.
@@ -220,7 +223,7 @@ func (s *Store) open(ctx context.Context, base *pgxpool.Config) (err error) {
 		general.MinConns = min(general.MinConns, general.MaxConns)
 	}
 	beats := beatsOf(base)
-	beats.MaxConnIdleTime = math.MaxInt64 // the one that has checked the server is there when it is needed
+	closeIdle(beats, beatIdle)
 	if s.config.Operators {
 		if s.config.MaxConns == 0 {
 			general.MaxConns = operatorConns
