@@ -104,7 +104,7 @@ func (c *claimer) ask(ctx context.Context, n int) (got answer, err error) {
 		c.request(ask, alone)
 		c.pending.Guess = by != claimplan.ByHeads
 	}
-	alone = c.pending.Alone
+	alone, c.pending.Next = c.pending.Alone, woken.Again
 	limited := len(c.pending.Admissions) > 0
 	got, err = c.send(ctx)
 	if err == nil {

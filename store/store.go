@@ -121,6 +121,9 @@ type ClaimRequest struct {
 	Limit      int  // how many runs to take at most; at least 1
 	Alone      bool // nothing else executes in the worker's process; recorded for the crash rule. Only with Limit 1
 	Guess      bool // sent for the first time, without knowing of a run that is due: an answer without runs needs no second look
+	// Next is how soon the worker claims again if it has room; zero: not known. What it
+	// settles until then, a store may write together with that claim.
+	Next time.Duration
 	// Exhausted, if it is not nil, is set by a store that knows after a claim of limited
 	// runs that no run is left on the lines of its Admissions which could start now, or will
 	// at an instant that it knows.

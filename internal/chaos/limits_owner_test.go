@@ -43,6 +43,10 @@ func placeUsedAgain(t *testing.T, dsn string) {
 	enqueue(time.Hour)
 	require.Eventually(t, func() bool { return len(p.stays()) == 1 }, time.Minute, 10*time.Millisecond, "it executes")
 	p.start()
+	require.Eventually(t, func() bool {
+		alive, err := p.db.Workers(t.Context())
+		return err == nil && len(alive) == 2
+	}, time.Minute, 10*time.Millisecond, "the other one has started")
 	next := enqueue(time.Millisecond)
 	killed := ledgerNow()
 	p.halt(p.workers[0], syscall.SIGKILL)

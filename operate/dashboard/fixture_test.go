@@ -232,7 +232,7 @@ func fillWith(t *testing.T, db engine, text, secret string) filled {
 	require.Eventually(t, func() bool {
 		limits, err := db.ListLimits(ctx, store.LimitFilter{})
 		return err == nil && len(limits) == 1
-	}, 20*time.Second, 5*time.Millisecond, "the worker declares its limit")
+	}, time.Minute, 5*time.Millisecond, "the worker declares its limit")
 	client := durable.NewClient(db)
 	enqueue := func(run store.NewRun) store.RunID {
 		receipts, err := client.Enqueue(ctx, run)
@@ -262,7 +262,7 @@ func fillWith(t *testing.T, db engine, text, secret string) filled {
 		records, err := db.ListSchedules(ctx)
 		workers, fault := db.Workers(ctx)
 		return err == nil && fault == nil && len(records) == 2 && len(workers) == 1
-	}, 20*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	locker := lock.NewLocker(db.Locks(), lock.LockerConfig{Owner: name})
 	_, err := locker.TryAcquire(ctx, "reindex", lock.Terms{Terms: lease.Terms{Duration: time.Hour}})
 	require.NoError(t, err, fmt.Sprintf("%q", name))

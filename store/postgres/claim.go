@@ -34,9 +34,7 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 		}
 		args := claimArgs(&request, worker)
 		if !s.held.within(heldFor) { // the cheap statement, which waits for a transaction that holds the row of a run
-			b := s.hot(ctx)
-			b.add(queries.ClaimRuns, args...).Query(got.scan)
-			if err := s.send(ctx, s.engine, b); code(err) != lockNotAvailable {
+			if err := s.sendClaim(ctx, args, &got); code(err) != lockNotAvailable {
 				return err
 			}
 			s.rowHeld()
@@ -60,6 +58,7 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 		return nil, s.fail("claim runs", err)
 	}
 	s.claimed.Add(int64(len(got.runs)))
+	s.expectClaim(&request)
 	if len(request.Admissions) > 0 {
 		return got.runs, nil
 	}

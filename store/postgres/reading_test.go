@@ -148,7 +148,7 @@ func TestSeriesReadsTheStepsItReturns(t *testing.T) {
 	}
 	points, err := db.Series(t.Context(), store.SeriesQuery{Span: store.Minute, Scope: store.EachLane, Within: 3 * time.Minute})
 	require.NoError(t, err)
-	require.Len(t, points, 20*3)
+	require.Contains(t, []int{20 * 3, 20 * 2}, len(points), "of all jobs; two steps if a minute has begun since")
 	require.Less(t, within(3*time.Minute), 20*15)
 	require.Greater(t, within(3000*time.Minute), 20*20)
 }

@@ -68,21 +68,33 @@ const (
 // lastFew is up to how many runs are settled, and their lease ended, in one statement.
 const lastFew = 16
 
-// addLast adds the one statement that settles the last few runs of a claim, if they
-// are that and have plainly succeeded.
-func (w *settling) addLast(b *batch) bool {
+// isLastFew reports whether the runs are the last few of a claim and have plainly succeeded.
+func (w *settling) isLastFew() bool {
 	if w.general || w.Limited || !w.Last || len(w.Runs) == 0 || len(w.Runs) > lastFew {
 		return false
 	}
-	ids := make(uuidArray, len(w.Runs))
 	for i := range w.Runs {
 		if !rules.Plain(&w.Runs[i].Outcome) {
 			return false
 		}
-		ids[i] = w.Runs[i].ID
 	}
-	b.add(queries.SettleLast, ids, uuid.UUID(w.Claim), small(w.Claimed)).Query(w.accept(len(ids), true))
 	return true
+}
+
+// addLast adds the one statement that settles the last few runs of a claim, if they
+// are that.
+func (w *settling) addLast(b *batch) bool {
+	if !w.isLastFew() {
+		return false
+	}
+	b.add(queries.SettleLast, w.ids(), uuid.UUID(w.Claim), small(w.Claimed)).Query(w.accept(len(w.Runs), true))
+	return true
+}
+
+// forget drops what an earlier try has found.
+func (w *settling) forget() {
+	clear(w.verdicts)
+	w.wanted, w.blocked = nil, nil
 }
 
 // addTo adds the statements that settle the runs: one for all plain successes,

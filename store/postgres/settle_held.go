@@ -23,6 +23,9 @@ func (s *Store) settleAll(ctx context.Context, work []settling) error {
 	}
 	slices.SortStableFunc(ordered, func(a, b *settling) int { return bytes.Compare(a.Claim[:], b.Claim[:]) })
 	if !s.stuck.within(heldFor) {
+		if s.join(ctx, ordered) {
+			return nil
+		}
 		err := s.repeat(ctx, func() error { return s.settleNow(ctx, ordered) })
 		if c := code(err); c != lockNotAvailable && c != queryCanceled || ctx.Err() != nil {
 			return err
@@ -41,8 +44,7 @@ func (s *Store) settleNow(ctx context.Context, work []*settling) error {
 	b := s.hot(ctx)
 	addHolds(b, work)
 	for _, w := range work {
-		clear(w.verdicts)
-		w.wanted, w.blocked = nil, nil
+		w.forget()
 		if w.addLast(b) {
 			continue
 		}
@@ -117,8 +119,7 @@ func (s *Store) settleFree(ctx context.Context, tx pgx.Tx, work []*settling) err
 	addHolds(b, work)
 	free := make([]settling, len(work))
 	for i, w := range work {
-		clear(w.verdicts)
-		w.wanted, w.blocked = nil, nil
+		w.forget()
 		free[i].general = w.general
 		free[i].Settlement = &store.Settlement{Claim: w.Claim, Worker: w.Worker, Limited: w.Limited}
 		b.add(queries.FreeRuns, w.ids(), uuid.UUID(w.Claim)).Query(func(rows pgx.Rows) error { return w.divide(rows, &free[i]) })

@@ -82,6 +82,7 @@ type Store struct {
 	unpruned    aside.Set[string]    // tables that Sweep could not prune
 	patient     chan struct{}        // holds those who wait long for a lock on a connection of general
 	sparing     sparing              // of the engine's connections
+	joins       joining              // settles that wait for the next claim
 
 	lanes   laneCache
 	limits  limitCache
