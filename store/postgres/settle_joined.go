@@ -85,8 +85,8 @@ func (j *joining) take() []*joined {
 // join settles together with the next claim and reports whether that has succeeded. If not,
 // what was settled is not known.
 func (s *Store) join(ctx context.Context, work []*settling) bool {
-	if slices.ContainsFunc(work, func(w *settling) bool { return !w.isLastFew() }) {
-		return false
+	if len(work) > lastFew || slices.ContainsFunc(work, func(w *settling) bool { return !w.isLastFew() }) {
+		return false // more would delay the claim
 	}
 	one, most := s.joins.wait(work)
 	if one == nil {
