@@ -67,6 +67,24 @@ func (s *Store) renewEach(ctx context.Context, claims []lease.ClaimID, d time.Du
 	return renewed, err
 }
 
+// beatIdle is after what time a process that is no worker closes the connection for
+// heartbeats that has checked the server.
+const beatIdle = time.Minute
+
+// closeUnneeded closes the connection for heartbeats after a while if no worker has registered
+// by then. If one does later, its first heartbeat opens another.
+func (s *Store) closeUnneeded(ctx context.Context) {
+	wait := time.NewTimer(beatIdle)
+	defer wait.Stop()
+	select {
+	case <-ctx.Done():
+	case <-wait.C:
+		if !s.works() {
+			s.beats.Reset()
+		}
+	}
+}
+
 // beat is a row of beats with the leases that this process believes to follow it. Each
 // renewal learns which leases do follow it; the belief only decides what is sent.
 type beat struct {

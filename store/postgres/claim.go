@@ -253,6 +253,13 @@ func (s *Store) Touch(ctx context.Context, worker store.WorkerID) error {
 	return nil
 }
 
+// works reports whether a worker of this process has registered.
+func (s *Store) works() bool {
+	s.workers.mu.Lock()
+	defer s.workers.mu.Unlock()
+	return len(s.workers.ids) > 0
+}
+
 // forgetWorkers empties the cache, because the tables that the numbers are from are gone.
 func (s *Store) forgetWorkers() {
 	s.workers.mu.Lock()

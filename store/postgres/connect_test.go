@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -310,6 +311,25 @@ func TestConnect_AWorkerBehindADialerWhoseTokenChanges(t *testing.T) {
 		return err == nil && left == 0
 	}, time.Minute, 20*time.Millisecond)
 	require.GreaterOrEqual(t, succeeded, 80)
+	stop()
+	require.NoError(t, <-ended)
+}
+
+// Behind a pooler, what a session sets for itself reaches the sessions of other programs.
+func TestListen_ChangesNoPlansBehindAPooler(t *testing.T) {
+	t.Parallel()
+	db := openFresh(t, pooled(t))
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	begun, ended := make(chan struct{}), make(chan error, 1)
+	var once sync.Once
+	go func() { ended <- db.Listen(ctx, func(store.Signal) { once.Do(func() { close(begun) }) }) }()
+	<-begun
+	for range 10 {
+		var mode string
+		require.NoError(t, connect(t, db.url).QueryRow(t.Context(), "show plan_cache_mode").Scan(&mode))
+		require.Equal(t, "auto", mode)
+	}
 	stop()
 	require.NoError(t, <-ended)
 }

@@ -66,9 +66,14 @@ func (s *Store) listen(ctx context.Context, crew *crew, hear func(store.Signal))
 	return nil
 }
 
-// listenSession exempts the listening session from an idle_session_timeout that is set for the
-// role or the database, and has it plan each statement only once.
-const listenSession = "SELECT pg_catalog.set_config('idle_session_timeout', '0', false), pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', false)"
+const (
+	// listenSession exempts the listening session from an idle_session_timeout that is set for
+	// the role or the database.
+	listenSession = "SELECT pg_catalog.set_config('idle_session_timeout', '0', false)"
+	// planOnce has a session that watches plan each statement once. A pooler in between would
+	// give that setting to the sessions of other programs.
+	planOnce = ", pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', false)"
+)
 
 // listener is a call of Listen in progress.
 type listener struct {
@@ -89,7 +94,11 @@ func (l *listener) receive(ctx context.Context) (err error) {
 		return err
 	}
 	defer l.leave(ctx)
-	if _, err := l.conn.Exec(ctx, listenSession); err != nil {
+	session := listenSession
+	if l.crew != nil && !l.unpinned {
+		session += planOnce
+	}
+	if _, err := l.conn.Exec(ctx, session); err != nil {
 		return err
 	}
 	if _, err := l.conn.Exec(ctx, "LISTEN "+pgx.Identifier{l.channel}.Sanitize()); err != nil {

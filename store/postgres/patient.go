@@ -44,6 +44,7 @@ func (s *Store) briefly(ctx context.Context, first, most time.Duration, try func
 // worker has little to do, would open many.
 type sparing struct {
 	open func() int // how many connections there are, or will be in a moment
+	most int        // how many there may be: then there is nothing to spare
 
 	mu      sync.Mutex // guards what follows
 	busy    int        // calls under way
@@ -63,12 +64,15 @@ const (
 	calmFor   = time.Second
 )
 
-// enter waits until a connection is free, but no longer than so long. A call that has
-// entered must leave.
+// enter waits until a connection is free, but no longer than so long, nor than a quarter of
+// the time that the call has. A call that has entered must leave.
 func (p *sparing) enter(ctx context.Context, most time.Duration) {
 	turn := p.line(most <= hotWait)
 	if turn == nil {
 		return
+	}
+	if deadline, bounded := ctx.Deadline(); bounded {
+		most = min(most, time.Until(deadline)/4)
 	}
 	wait := time.NewTimer(most)
 	defer wait.Stop()
@@ -90,7 +94,7 @@ func (p *sparing) enter(ctx context.Context, most time.Duration) {
 func (p *sparing) line(hot bool) chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.busy == 0 || len(p.waiting) == 0 && p.busy < p.open() || hot && !p.calm() {
+	if p.busy == 0 || p.allOpen() || len(p.waiting) == 0 && p.busy < p.open() || hot && !p.calm() {
 		p.busy++
 		return nil
 	}
@@ -108,12 +112,15 @@ func (p *sparing) calm() bool {
 	return p.waits <= calmWaits
 }
 
+// allOpen reports whether the pool has all of its connections, and orders calls itself.
+func (p *sparing) allOpen() bool { return p.most > 0 && p.open() >= p.most }
+
 // leave lets the call go ahead that has waited longest.
 func (p *sparing) leave() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.busy--
-	if len(p.waiting) > 0 && p.busy < max(p.open(), 1) {
+	for len(p.waiting) > 0 && (p.allOpen() || p.busy < max(p.open(), 1)) {
 		close(p.waiting[0])
 		p.waiting = p.waiting[1:]
 		p.busy++

@@ -65,6 +65,43 @@ func TestSparing_ACallGoesAheadInTime(t *testing.T) {
 	})
 }
 
+func TestSparing_NothingIsSparedWhereAllConnectionsAreOpen(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		open := 3
+		p := sparing{open: func() int { return open }, most: 4}
+		for range 3 {
+			p.enter(t.Context(), backgroundWait)
+		}
+		began, entered := time.Now(), 0
+		for range 2 {
+			go func() { p.enter(t.Context(), backgroundWait); entered++ }()
+		}
+		synctest.Wait()
+		require.Zero(t, entered)
+		open = 4
+		p.enter(t.Context(), backgroundWait)
+		p.leave()
+		synctest.Wait()
+		require.Equal(t, 2, entered)
+		require.Equal(t, began, time.Now())
+	})
+}
+
+// A call waits for a part of its time only: it has to be made, too.
+func TestSparing_ALineTakesAQuarterOfTheTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := sparing{open: func() int { return 1 }}
+		p.enter(t.Context(), backgroundWait)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		p.enter(ctx, backgroundWait)
+		require.Equal(t, time.Second/4, time.Since(began))
+	})
+}
+
 func TestSparing_ABusyWorkerDoesNotWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -118,7 +155,8 @@ func TestPool_AStartingWorkerOpensTwoConnections(t *testing.T) {
 	all.Wait()
 	require.NoError(t, errors.Join(errs...))
 	require.EqualValues(t, 2, opened.Load(), "one of the engine's, one for heartbeats")
-	require.LessOrEqual(t, s.beats.Config().MaxConnIdleTime, time.Minute, "a process without leases closes the latter")
+	require.True(t, s.works(), "which it keeps, and other processes close")
+	require.False(t, migrator.works())
 }
 
 func ignore[T any](_ T, err error) error { return err }

@@ -128,3 +128,17 @@ func TestPool_OperatorsHaveFewConnections(t *testing.T) {
 		}
 	}
 }
+
+// The server, or something before it, closes connections that are idle. Over TCP that is
+// seen only after a statement was written, which then cannot be repeated blindly.
+func TestPool_NoCallFailsOverAConnectionThatTheServerHasClosed(t *testing.T) {
+	t.Parallel()
+	overTCP, _ := openCut(t, openURL(t, pgtest.Database(t), "closed"))
+	require.NoError(t, overTCP.Touch(t.Context(), worker("w")))
+	conn := connect(t, overTCP.url)
+	closed := overTCP.count(t, conn, "select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()")
+	require.Positive(t, closed)
+	<-time.After(1500 * time.Millisecond) // one that was used within the last second is not tried
+	_, err := overTCP.Reclaim(t.Context(), store.ReclaimRequest{Limit: 1})
+	require.NoError(t, err)
+}

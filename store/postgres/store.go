@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -109,10 +110,6 @@ type Store struct {
 const (
 	engineConns = 4
 	beatConns   = 2
-	// beatIdle is how long a connection for heartbeats is kept without any. A worker that
-	// holds a lease renews it more often; a process that only enqueues has no use for the
-	// connection that has checked the server.
-	beatIdle = time.Minute
 	// operatorConns are those of a store for operators, see Config.Operators; its engine,
 	// which then only reads the version of the schema, has operatorEngine, and
 	// operatorIdle is how long one is kept that is not used.
@@ -122,9 +119,6 @@ const (
 	// engineIdle is how long a second connection of the engine's is kept that a calm
 	// worker does not use.
 	engineIdle = 8 * time.Second
-	// pingAfter is how long one is idle before it is tried when it is next used. Of a calm
-	// worker each is idle for a second again and again.
-	pingAfter = 5 * time.Second
 )
 
 // Open connects to a database and checks that it can be written. It does not
@@ -157,6 +151,7 @@ func open(ctx context.Context, config Config, connect func(*Store) error) (*Stor
 	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s.closing = cancel
 	s.running.Go(func() { s.sendHints(background) })
+	s.running.Go(func() { s.closeUnneeded(background) })
 	return s, nil
 }
 
@@ -224,7 +219,7 @@ func (s *Store) open(ctx context.Context, base *pgxpool.Config) (err error) {
 		general.MinConns = min(general.MinConns, general.MaxConns)
 	}
 	beats := beatsOf(base)
-	closeIdle(beats, beatIdle)
+	beats.MaxConnIdleTime = math.MaxInt64 // a worker has one when it needs it, also while the server is full
 	if s.config.Operators {
 		if s.config.MaxConns == 0 {
 			general.MaxConns = operatorConns
@@ -252,7 +247,6 @@ func (s *Store) openEngine(ctx context.Context, base *pgxpool.Config) (err error
 	engine := base.Copy()
 	engine.MaxConns, engine.MinConns, engine.MinIdleConns = engineConns, 0, 0
 	closeIdle(engine, engineIdle)
-	engine.ShouldPing = func(_ context.Context, params pgxpool.ShouldPingParams) bool { return params.IdleDuration > pingAfter }
 	if s.config.Operators {
 		engine.MaxConns = operatorEngine
 	}
@@ -262,7 +256,7 @@ func (s *Store) openEngine(ctx context.Context, base *pgxpool.Config) (err error
 	if s.engine, err = pgxpool.NewWithConfig(ctx, engine); err != nil {
 		return err
 	}
-	s.sparing.open = func() int { return int(s.engine.Stat().TotalConns()) }
+	s.sparing.open, s.sparing.most = func() int { return int(s.engine.Stat().TotalConns()) }, int(engine.MaxConns)
 	return s.openReading(ctx, base)
 }
 
