@@ -71,10 +71,7 @@ func (p *sparing) enter(ctx context.Context, most time.Duration) {
 	if turn == nil {
 		return
 	}
-	if deadline, bounded := ctx.Deadline(); bounded {
-		most = min(most, time.Until(deadline)/4)
-	}
-	wait := time.NewTimer(most)
+	wait := time.NewTimer(orQuarter(ctx, most))
 	defer wait.Stop()
 	select {
 	case <-turn:

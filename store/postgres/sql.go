@@ -155,6 +155,14 @@ func waitsLess(ctx context.Context, than time.Duration) bool {
 	return bounded && time.Until(deadline) < than
 }
 
+// orQuarter returns a quarter of the time that the caller still waits, if that is less than most.
+func orQuarter(ctx context.Context, most time.Duration) time.Duration {
+	if deadline, bounded := ctx.Deadline(); bounded {
+		most = min(most, time.Until(deadline)/4)
+	}
+	return most
+}
+
 // again copies the batch: one that was sent remembers what its connection had
 // prepared.
 func (b *batch) again() *pgx.Batch {
