@@ -73,17 +73,18 @@ func TestSparing_NothingIsSparedWhereAllConnectionsAreOpen(t *testing.T) {
 		for range 3 {
 			p.enter(t.Context(), backgroundWait)
 		}
-		began, entered := time.Now(), 0
+		began := time.Now()
+		var entered atomic.Int32
 		for range 2 {
-			go func() { p.enter(t.Context(), backgroundWait); entered++ }()
+			go func() { p.enter(t.Context(), backgroundWait); entered.Add(1) }()
 		}
 		synctest.Wait()
-		require.Zero(t, entered)
+		require.Zero(t, entered.Load())
 		open = 4
 		p.enter(t.Context(), backgroundWait)
 		p.leave()
 		synctest.Wait()
-		require.Equal(t, 2, entered)
+		require.EqualValues(t, 2, entered.Load())
 		require.Equal(t, began, time.Now())
 	})
 }
