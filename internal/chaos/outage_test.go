@@ -88,7 +88,7 @@ func TestOutage_BackendsTerminatedAtRandom(t *testing.T) {
 	for range total / 100 {
 		enqueueNaps(t, store, 100, 50*time.Millisecond)
 	}
-	until(t, store, 4*time.Minute, "every run succeeds", succeeded(total))
+	until(t, store, 8*time.Minute, "every run succeeds", succeeded(total))
 	close(ended)
 	n := <-terminated
 	require.Greater(t, n, 20, "connections ended")
