@@ -19,6 +19,15 @@ const Lately = 5 * time.Minute
 // LeftBehind is how long a lease has to have expired for it to be remarkable.
 const LeftBehind = time.Minute
 
+// ClocksDiffer is how far the clock of a client may be ahead of the database's, so that the
+// id of a run is from later than its row.
+const ClocksDiffer = 10 * time.Second
+
+// DeletedSince is the earliest instant at which a run with an id can have been deleted. An id
+// has the time of the client's clock, and ids of a burst are even some milliseconds ahead
+// of that.
+func DeletedSince(id store.RunID) time.Time { return MadeAt(id).Add(-ClocksDiffer) }
+
 // MadeAt is when a run was made, by its id, to the millisecond.
 func MadeAt(id store.RunID) time.Time {
 	ms := int64(0)

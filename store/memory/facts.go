@@ -24,7 +24,7 @@ func (s *Store) Facts(ctx context.Context, id store.RunID) (store.Facts, error) 
 	facts.Changes = s.changesOf(store.ChangeFilter{Kind: rules.KindRun, Subject: id.String()}, store.FactsChanges)
 	r, found := s.runs[id]
 	if !found {
-		facts.BulkDeletes = s.changesOf(store.ChangeFilter{Kind: rules.KindBulk, Action: string(store.DeleteRuns), Since: rules.MadeAt(id)}, rules.BulkDeletesShown)
+		facts.BulkDeletes = s.changesOf(store.ChangeFilter{Kind: rules.KindBulk, Action: string(store.DeleteRuns), Since: rules.DeletedSince(id)}, rules.BulkDeletesShown)
 		return facts, nil
 	}
 	record := r.toRecord()

@@ -66,7 +66,7 @@ func (r *factRows) ask(b *batch, id store.RunID) {
 	})
 	b.add(queries.ProgressOf, uuidArray{id}).Query(scanProgress(r.progress))
 	b.add(queries.ChangesOf, int64(1<<62), int64(0), rules.KindRun, id.String(), "", "", time.Unix(0, 0), int32(store.FactsChanges)).Query(collect(&r.changes))
-	b.add(queries.BulkDeletes, int32(changesExamined), rules.MadeAt(id), id, int32(rules.BulkDeletesShown)).Query(collect(&r.bulk))
+	b.add(queries.BulkDeletes, int32(changesExamined), rules.DeletedSince(id), id, int32(rules.BulkDeletesShown)).Query(collect(&r.bulk))
 	b.add(queries.Jobs).Query(collect(&r.jobs))
 	b.add(queries.Workers, micro(store.ListedFor), int32(store.FactsWorkers)).Query(collect(&r.workers))
 	b.add(queries.PauseOfRun, id).Query(collect(&r.pauses))

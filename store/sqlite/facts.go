@@ -62,7 +62,7 @@ func (g *gathering) all(ctx context.Context) (err error) {
 	}
 	record, err := findRun(ctx, g.Queries, id)
 	if errors.Is(err, store.ErrNotFound) {
-		g.facts.BulkDeletes, err = g.changes(ctx, store.ChangeFilter{Kind: rules.KindBulk, Action: string(store.DeleteRuns), Since: rules.MadeAt(id)}, rules.BulkDeletesShown)
+		g.facts.BulkDeletes, err = g.changes(ctx, store.ChangeFilter{Kind: rules.KindBulk, Action: string(store.DeleteRuns), Since: rules.DeletedSince(id)}, rules.BulkDeletesShown)
 		return err
 	}
 	if err != nil {

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"encoding/binary"
 	"testing"
 	"time"
 
@@ -114,6 +115,8 @@ func explainKeyHeld(_ *testing.T, f *fixture) {
 
 func explainDeleted(t *testing.T, f *fixture) {
 	run, other := newRun(), newRun()
+	ahead := time.Now().Add(5 * time.Second).UnixMilli() // the clock of who enqueues it
+	copy(other.ID[:6], binary.BigEndian.AppendUint64(nil, uint64(ahead))[2:])
 	f.enqueue(run, other)
 	f.operate(store.DeleteRuns, run.ID)
 	e := f.wantKinds(run.ID, operate.BlockerDeleted)
