@@ -4,9 +4,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/internal/pgtest"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // A second connection of the engine's is closed, however often the first is used.
@@ -26,4 +28,41 @@ func TestPool_ACalmWorkerKeepsOneConnection(t *testing.T) {
 		require.NoError(t, err)
 		return s.engine.Stat().TotalConns() == 1
 	}, 10*time.Second, 50*time.Millisecond)
+}
+
+// A sweep keeps no connection that only it has needed, and closes none that others use.
+func TestPool_ASweepClosesWhatItHasOpened(t *testing.T) {
+	t.Parallel()
+	for name, enqueues := range map[string]bool{"a worker that only works": false, "one that enqueues too": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, err := Open(t.Context(), pgtest.Database(t), Config{})
+			require.NoError(t, err)
+			t.Cleanup(s.Close)
+			_, err = s.Migrate(t.Context())
+			require.NoError(t, err)
+			s.general.Reset()
+			connections := func() int32 { return s.general.Stat().TotalConns() }
+			require.Eventually(t, func() bool { return connections() == 0 }, 10*time.Second, 10*time.Millisecond)
+			if enqueues {
+				require.NoError(t, s.general.Ping(t.Context()))
+			}
+			opened := s.general.Stat().NewConnsCount()
+			for range 100 {
+				swept, err := s.Sweep(t.Context(), store.SweepRequest{By: uuid.New(), Retention: time.Hour, RetentionDead: time.Hour, Limit: 100})
+				require.NoError(t, err)
+				if swept.Done && enqueues {
+					require.Equal(t, opened, s.general.Stat().NewConnsCount(), "the sweep has used another connection")
+					require.EqualValues(t, 1, connections())
+					return
+				}
+				if swept.Done {
+					require.Greater(t, s.general.Stat().NewConnsCount(), opened, "no sweep was due")
+					require.Eventually(t, func() bool { return connections() == 0 }, 10*time.Second, 10*time.Millisecond)
+					return
+				}
+			}
+			require.Fail(t, "the sweep does not end")
+		})
+	}
 }

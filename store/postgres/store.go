@@ -75,6 +75,8 @@ type Store struct {
 	clamped atomic.Int64    // when leases were last clamped, likewise
 	held    lately          // when a claim last gave up waiting for the row of a run
 	stuck   lately          // when a settle did
+	// sweepOpens says that a sweep under way has opened the only connection of general
+	sweepOpens atomic.Bool
 	// heldWaiters is when an admission met a waiter that another transaction had in hand
 	heldWaiters lately
 	backlog     dueBacklog

@@ -19,7 +19,8 @@ import (
 
 // Sweep makes one step of the walk along the ids, and where that has come to
 // its end, one of the full pass. It uses the pool of those who enqueue, not the
-// workers' connections.
+// workers' connections. A worker that enqueues nothing needs a connection of that pool
+// for nothing else, and so closes it after the last step.
 func (s *Store) Sweep(ctx context.Context, request store.SweepRequest) (store.SweepResult, error) {
 	if err := s.usable(ctx); err != nil {
 		return store.SweepResult{}, s.fail("sweep", err)
@@ -31,15 +32,29 @@ func (s *Store) Sweep(ctx context.Context, request store.SweepRequest) (store.Sw
 	if !due {
 		return store.SweepResult{Done: true}, nil
 	}
+	if !s.shared && s.general.Stat().TotalConns() == 0 {
+		s.sweepOpens.Store(true)
+	}
+	done, err := s.sweepStep(ctx, &request)
+	if (err != nil || done.Busy || done.Done) && s.sweepOpens.CompareAndSwap(true, false) {
+		s.general.Reset()
+	}
+	if err != nil {
+		return store.SweepResult{}, s.fail("sweep", err)
+	}
+	return done, nil
+}
+
+func (s *Store) sweepStep(ctx context.Context, request *store.SweepRequest) (store.SweepResult, error) {
 	var step *sweeping
-	err = s.repeat(ctx, func() error {
+	err := s.repeat(ctx, func() error {
 		return inTx(ctx, s.general, func(tx pgx.Tx) error {
-			step = &sweeping{store: s, tx: tx, queries: s.queries(tx), request: &request}
+			step = &sweeping{store: s, tx: tx, queries: s.queries(tx), request: request}
 			return step.run(ctx)
 		})
 	})
 	if err != nil {
-		return store.SweepResult{}, s.fail("sweep", err)
+		return store.SweepResult{}, err
 	}
 	s.hintFreed(step.freed, step.freed)
 	s.prune(ctx, step)
