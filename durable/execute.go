@@ -34,7 +34,7 @@ func (x *execution) perform() {
 	}
 	failure := failure{err: errExited}
 	call, observed := ctx, (func(store.Outcome))(nil)
-	began := time.Now() // not Elapsed, which is a call of the system for each
+	began := time.Now() // not Elapsed, which makes a system call each time
 	x.counts.Begun(began.Sub(x.run.DueAt))
 	defer func() { // also runs on Goexit
 		var o store.Outcome
@@ -171,7 +171,7 @@ func decideOutcome(asked *endingError, err, cause error, run *store.ClaimedRun, 
 	return o
 }
 
-// fallback is the outcome when nothing of the user's can be asked.
+// fallback is the outcome when none of the user's code can be asked.
 func (x *execution) fallback() store.Outcome {
 	o := decideOutcome(nil, errExited, nil, x.run, Fixed(unknownDelay))
 	o.Error = errExited.Error()

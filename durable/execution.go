@@ -24,7 +24,7 @@ type execution struct {
 	begun      atomic.Bool  // the handler has been called, or is about to be
 	returned   atomic.Bool  // the handler has returned, or will not be called
 	resolution atomic.Int32 // see the constants
-	reported   bool         // it has been named as what keeps an isolated run waiting; the claimer's own
+	reported   bool         // it was logged as what keeps an isolated run waiting; only the claimer uses it
 	slotGone   bool         // the slot was given back before the handler returned; written before resolution
 
 	lossSeen atomic.Bool // hooks have been called for the loss of its lease

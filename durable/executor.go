@@ -20,7 +20,7 @@ type executors struct {
 	queue   []*execution // claimed and not begun; first in, first out
 	first   int          // index of the first in queue
 	spare   int          // goroutines that wait for a run
-	calling bool         // one is called up and has not come yet
+	calling bool         // a goroutine is being woken and has not arrived yet
 	closed  bool
 	wake    sync.Cond
 	all     sync.WaitGroup
@@ -48,7 +48,7 @@ func (e *executors) start(x *execution) {
 	e.call()
 }
 
-// call calls up a goroutine, unless one is on its way. e.mu is held.
+// call wakes or starts a goroutine, unless one is on its way. e.mu is held.
 func (e *executors) call() {
 	if e.calling {
 		return
@@ -71,7 +71,7 @@ func (e *executors) run() {
 }
 
 // take returns the next run, waiting for one; nil ends the goroutine. called
-// says that the caller has been called up and has come now.
+// says that the caller was woken and has arrived.
 func (e *executors) take(called bool) *execution {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -91,7 +91,7 @@ func (e *executors) take(called bool) *execution {
 	}
 }
 
-// pop takes the first run and sees to the others.
+// pop takes the first run, and has the others executed too.
 func (e *executors) pop() *execution {
 	x := e.queue[e.first]
 	e.queue[e.first] = nil

@@ -23,20 +23,20 @@ const (
 	// sweepLimit bounds the runs of one step, and so how long a step takes.
 	sweepLimit = 1000
 	// sweepMinPause is the least pause after a step that found nothing to do, so
-	// that a full pass does not use up what the disk can read.
+	// that a full pass does not take all the bandwidth of the disk.
 	sweepMinPause = 250 * time.Millisecond
 	// sweepDutyFactor is how many times as long as a step took the sweep pauses after it,
-	// so that it does not disturb the load (a duty cycle of 5 %). Measured, it
-	// deletes some thousands of runs a second even so.
+	// so that it does not disturb the load (a duty cycle of 5 %). It still deletes some
+	// thousands of runs a second, as measured.
 	sweepDutyFactor = 19
-	// sweepBehind is after how many intervals without coming to the end a sweep
-	// has fallen behind, and rests only as long as it works.
+	// sweepBehind is the number of intervals after which a sweep that has not reached the
+	// end has fallen behind. From then on it pauses only for as long as it works.
 	sweepBehind = 5
 )
 
 // sweepLoop deletes what is old enough, until ctx ends. All workers run it; the
-// store lets one sweep at a time. It is at work for a twentieth of the time, and
-// when that is not enough for half of it: never more than half of one connection.
+// store lets one of them sweep at a time. A sweep works a twentieth of the time, or half
+// of it where that is not enough: it never takes more than half of one connection.
 func (w *Worker) sweepLoop(ctx context.Context) {
 	c := w.config
 	request := store.SweepRequest{By: w.id.Instance, Retention: c.Retention, RetentionDead: c.RetentionDead, RetentionAudit: c.RetentionAudit, Limit: sweepLimit}

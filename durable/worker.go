@@ -35,8 +35,8 @@ type Worker struct {
 	claimer        claimer
 	settler        settler
 	hurry          chan struct{}
-	cancelRequests chan struct{} // there may be requests to cancel runs in hand
-	changes        chan struct{} // schedules may have changed: they are evaluated once the last time is a poll interval ago
+	cancelRequests chan struct{} // signals that the cancellation of runs in hand may have been requested
+	changes        chan struct{} // signals that schedules may have changed; they are evaluated at most once a poll interval
 
 	executors executors
 	inFlight  inFlight     // claims in hand
@@ -79,8 +79,8 @@ func (w *Worker) allFaults() error {
 	return errors.Join(faults...)
 }
 
-// begin takes the only tenure, unless something is wrong. Nothing is registered
-// from then on.
+// begin starts the only tenure of the worker, unless something is wrong. From then on,
+// registrations are refused.
 func (w *Worker) begin() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -95,9 +95,9 @@ func (w *Worker) begin() error {
 	return nil
 }
 
-// refuseLate reports whether the tenure has begun: what is declared then is
-// refused, because workers read it without a lock. It is no panic: that would
-// take down the handlers of a process for one that came late. w.mu is held.
+// refuseLate reports whether the tenure has begun. A declaration after that is refused,
+// because the worker reads declarations without a lock. It does not panic: one late
+// declaration must not end all handlers of the process. w.mu is held.
 func (w *Worker) refuseLate(what string) bool {
 	if w.phase.Load() == phaseNew {
 		return false
