@@ -83,6 +83,7 @@ func (c *claimer) ask(ctx context.Context, n int) (got answer, err error) {
 		if err := c.readHeads(ctx, now); err != nil {
 			return answer{}, err
 		}
+		c.plan.Insist(woken)
 	}
 	ask, alone, wait := c.isolate(now)
 	if !alone && !wait {

@@ -163,6 +163,7 @@ func (s *settler) run(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case len(batch) > 0:
+			s.lingerForLimited(ctx)
 			continue
 		case closed && !last:
 			last = true
@@ -207,6 +208,22 @@ func (s *settler) linger(ctx context.Context) {
 	case <-timer.C:
 	case <-s.signal:
 	}
+}
+
+// lingerForLimited lingers if the outcomes that have come during a settle are of a limited
+// claim: the runs that it started during that settle end now, and free their places together.
+func (s *settler) lingerForLimited(ctx context.Context) {
+	s.mu.Lock()
+	limited := len(s.waiting) > 0 && s.waiting[0].x.claim.limited
+	s.mu.Unlock()
+	if !limited {
+		return
+	}
+	select { // the poke of the first one
+	case <-s.signal:
+	default:
+	}
+	s.linger(ctx)
 }
 
 // take returns the next batch, which is the caller's until the next call.

@@ -35,6 +35,9 @@ type Due struct {
 	Limited, Mixed bool
 	In             time.Duration // until the first of them is due; zero: it is due now
 	After          time.Duration // the head start of another worker, before this one claims
+	// Unseen: the heads do not show yet that there is room for the runs, since the claim that
+	// the wake-up is for makes it. The worker claims whatever they show.
+	Unseen bool
 
 	// Every and For ask the worker to watch: to claim at this interval, for this long. More
 	// runs are expected, which are not announced before the watch ends. Zero: no watch.
@@ -56,10 +59,10 @@ const RunsPerWorker = 16
 // Wanted is how many of n workers get the wake-up first.
 func (d Due) Wanted(n int) int { return min(max((d.Runs+RunsPerWorker-1)/RunsPerWorker, 1), n) }
 
-// And returns the wake-up with the kinds of runs of both.
+// And returns the wake-up for the runs of both.
 func (d Due) And(other Due) Due {
 	d.Mixed = d.Mixed || other.Mixed || d.Limited != other.Limited
-	d.Limited = d.Limited || other.Limited
+	d.Limited, d.Unseen = d.Limited || other.Limited, d.Unseen || other.Unseen
 	return d
 }
 

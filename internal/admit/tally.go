@@ -36,6 +36,13 @@ func (t *Tally) Decided(d *Decision) {
 	}
 }
 
+// Admitted counts a run that was admitted to a gate without a decision.
+func (t *Tally) Admitted(gate GateID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.of(gate).Admitted++
+}
+
 // Repaired counts gates at which something was as it must not be.
 func (t *Tally) Repaired(gates []int64) {
 	t.mu.Lock()

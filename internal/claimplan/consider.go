@@ -41,6 +41,8 @@ func (p *Plan) basis(woken Woken, now time.Duration) Basis {
 		p.outdated = true
 	}
 	switch {
+	case known && woken.unseen() && now-p.headsAt < headsEvery:
+		return NamedLanes
 	case !p.idle || woken.Later:
 		return ByHeads
 	case woken.Anywhere && p.unbounded():
@@ -49,6 +51,13 @@ func (p *Plan) basis(woken Woken, now time.Duration) Basis {
 		return ByHeads
 	default:
 		return NamedLanes
+	}
+}
+
+// Insist makes those lanes candidates again, after the heads were read, that these do not show.
+func (p *Plan) Insist(woken Woken) {
+	if woken.unseen() {
+		p.call(woken.Lanes)
 	}
 }
 

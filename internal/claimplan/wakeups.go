@@ -90,6 +90,16 @@ type Woken struct {
 	Again    time.Duration              // when to look again although no wake-up comes; zero: not
 }
 
+// unseen reports whether one is for runs that the heads do not show.
+func (t Woken) unseen() bool {
+	for _, due := range t.Lanes {
+		if due.Unseen {
+			return true
+		}
+	}
+	return false
+}
+
 // Take returns the wake-ups and forgets them.
 func (u *WakeUps) Take(now time.Duration) (t Woken) {
 	u.mu.Lock()

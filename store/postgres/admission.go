@@ -120,9 +120,9 @@ func (a *admission) run(ctx context.Context) error {
 const spareTurns = 50
 
 // asked are the lines that turns are taken from, and how many of each.
-func (a *admission) asked() (lines, takes []int32) {
-	lines, takes = make([]int32, len(a.request.Admissions)), make([]int32, len(a.request.Admissions))
-	for i, one := range a.request.Admissions {
+func asked(request *store.ClaimRequest) (lines, takes []int32) {
+	lines, takes = make([]int32, len(request.Admissions)), make([]int32, len(request.Admissions))
+	for i, one := range request.Admissions {
 		lines[i], takes[i] = one.Line, small(one.Take)
 	}
 	return lines, takes
@@ -131,7 +131,7 @@ func (a *admission) asked() (lines, takes []int32) {
 // take begins the transaction, takes turns, and returns the gates that are ours, of
 // which it has read what they admit.
 func (a *admission) take(ctx context.Context) (gates []int64, err error) {
-	lines, takes := a.asked()
+	lines, takes := asked(a.request)
 	b := &batch{names: a.Store.names}
 	b.add(queries.Begin)
 	if a.unpinned {

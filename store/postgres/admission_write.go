@@ -54,7 +54,7 @@ func (a *admission) write(ctx context.Context, d *admit.Decision) error {
 	}
 	exhausts, left := a.exhausts(d), false
 	if exhausts {
-		lines, _ := a.asked()
+		lines, _ := asked(a.request)
 		b.add(queries.TurnsLeft, lines, micro(store.WakeAhead)).QueryRow(func(row pgx.Row) error { return row.Scan(&left) })
 	}
 	b.add(queries.Commit)
@@ -65,6 +65,7 @@ func (a *admission) write(ctx context.Context, d *admit.Decision) error {
 		*a.request.Exhausted = !left
 	}
 	a.tally.Decided(d)
+	a.expectHandOn(d)
 	a.order(d)
 	a.mark(d)
 	if len(d.Cancel) > 0 {

@@ -30,6 +30,9 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 	var got dealing
 	err = s.repeat(ctx, func() error {
 		if len(request.Admissions) > 0 {
+			if err := s.handOn(ctx, &request, worker, &got); err != nil || len(got.runs) > 0 {
+				return err
+			}
 			return s.admitRuns(ctx, &request, worker, &got)
 		}
 		args := claimArgs(&request, worker)
@@ -159,7 +162,10 @@ func claimArgs(request *store.ClaimRequest, worker int32) []any {
 func small(n int) int32 { return int32(min(max(n, 0), math.MaxInt32)) }
 
 // scan reads the runs of a claim.
-func (d *dealing) scan(rows pgx.Rows) error {
+func (d *dealing) scan(rows pgx.Rows) error { return d.scanEach(rows, func() {}) }
+
+// scanEach is scan for rows that have more columns at their end. It calls each after each row.
+func (d *dealing) scanEach(rows pgx.Rows, each func(), more ...any) error {
 	d.runs, d.dealt, d.schedules = d.runs[:0], 0, nil
 	var trace, key, metadata *string // null for most
 	var schedule *int32
@@ -170,8 +176,8 @@ func (d *dealing) scan(rows pgx.Rows) error {
 		}
 		d.runs = append(d.runs, store.ClaimedRun{}) // scanned in place
 		run := &d.runs[len(d.runs)-1]
-		err := rows.Scan((*binaryUUID)(&run.ID), &run.Lane, &run.Attempt, &run.MaxAttempts, &run.CrashCount, (*int64)(&run.Fence),
-			&run.DueAt, &run.CreatedAt, &timeout, &run.Expired, &trace, &key, &schedule, &run.Tags, &metadata, &run.Args, &d.dealt)
+		err := rows.Scan(append([]any{(*binaryUUID)(&run.ID), &run.Lane, &run.Attempt, &run.MaxAttempts, &run.CrashCount, (*int64)(&run.Fence),
+			&run.DueAt, &run.CreatedAt, &timeout, &run.Expired, &trace, &key, &schedule, &run.Tags, &metadata, &run.Args, &d.dealt}, more...)...)
 		if err != nil {
 			return err
 		}
@@ -193,6 +199,7 @@ func (d *dealing) scan(rows pgx.Rows) error {
 			}
 			d.schedules[run.ID] = *schedule
 		}
+		each()
 	}
 	return rows.Err()
 }

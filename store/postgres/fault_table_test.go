@@ -71,8 +71,8 @@ var notSent = []string{
 	// Of limited runs: the test has none.
 	"AddTurns", "AdoptRuns", "AdoptWaiters", "AnnounceGate", "AnnounceGates", "AskOldest", "CancelWaiting", "CapLanes", "CapQueue", "CreateLimit", "CreateLimitLanes", "DeleteWaiting", "EndLapsed",
 	"EndPenalty", "EndPermit", "EnqueueLimited", "Executing", "ExtendPermit", "FindLimits", "FreeWaiters", "GatePermits", "GateState", "GateUse", "GateWaiters",
-	"HoldLeases", "InsertLimits", "InsertPermits", "InsertTurns", "Keep", "KnownLimitLanes", "LeaveLines", "LimitInUse", "ListLimits", "LiveKeys",
-	"LockGate", "LockGates", "LockLimits", "CheckLimits", "MakeGate", "MakeGates", "MendTurns", "MendWaiting", "MoveWaiters", "NameGates", "NextOfLimit", "OlderWorker", "Owners",
+	"HandOn", "HoldLeases", "InsertLimits", "InsertPermits", "InsertTurns", "Keep", "KnownLimitLanes", "LeaveLines", "LimitInUse", "ListLimits", "LiveKeys",
+	"LockFreed", "LockGate", "LockGates", "LockLimits", "CheckLimits", "MakeGate", "MakeGates", "MendTurns", "MendWaiting", "MoveWaiters", "NameGates", "NextOfLimit", "OlderWorker", "Owners",
 	"PenalizeGate", "PostponeRuns", "ReadGates", "ReadKept", "ReadLanes", "ReadLimits", "ReadLines", "RefuseRuns", "Release", "ReleaseFinished",
 	"ReplaceLimits", "SampleWaiting", "SettleLimited", "StartAdmitted", "TakeRefunds", "TakeTurns", "TakeWaiting", "TouchLimits", "TurnHeads", "TurnsLeft", "Unkeep",
 	"WriteLimit", "WriteRates",

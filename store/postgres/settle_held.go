@@ -23,7 +23,7 @@ func (s *Store) settleAll(ctx context.Context, work []settling) error {
 	}
 	slices.SortStableFunc(ordered, func(a, b *settling) int { return bytes.Compare(a.Claim[:], b.Claim[:]) })
 	if !s.stuck.within(heldFor) {
-		if s.join(ctx, ordered) {
+		if s.joinHandOn(ctx, ordered) || s.join(ctx, ordered) {
 			return nil
 		}
 		err := s.repeat(ctx, func() error { return s.settleNow(ctx, ordered) })
@@ -42,6 +42,12 @@ func (s *Store) settleAll(ctx context.Context, work []settling) error {
 
 func (s *Store) settleNow(ctx context.Context, work []*settling) error {
 	b := s.hot(ctx)
+	addSettles(b, work)
+	return s.send(ctx, s.engine, b)
+}
+
+// addSettles adds the statements that settle, in the order of their locks.
+func addSettles(b *batch, work []*settling) {
 	addHolds(b, work)
 	for _, w := range work {
 		w.forget()
@@ -59,7 +65,6 @@ func (s *Store) settleNow(ctx context.Context, work []*settling) error {
 		}
 	}
 	addUnleases(b, work)
-	return s.send(ctx, s.engine, b)
 }
 
 // addHolds locks the leases of limited claims, before any of their runs: see HoldLeases.

@@ -37,6 +37,10 @@ type joined struct {
 	work []*settling
 	sent chan struct{} // closed when the claim with which it was sent has been answered
 	err  error         // of both; read it after that
+
+	// Of a settle that frees places, what the claim has done for runs that wait for them.
+	started int            // how many it has started
+	handed  []store.LineID // the lines of turns it has answered: those need no wake-up
 }
 
 // expect announces that a claim follows after a pause.
@@ -52,14 +56,21 @@ func (j *joining) expect(pause time.Duration) {
 // wait adds a settle and returns how long it is to wait; nil: no claim is expected.
 func (j *joining) wait(work []*settling) (*joined, time.Duration) {
 	j.mu.Lock()
-	defer j.mu.Unlock()
 	left := j.until - lease.Elapsed()
+	j.mu.Unlock()
 	if left <= 0 {
 		return nil, 0
 	}
+	return j.add(work), left
+}
+
+// add adds a settle.
+func (j *joining) add(work []*settling) *joined {
+	j.mu.Lock()
+	defer j.mu.Unlock()
 	one := &joined{work: work, sent: make(chan struct{})}
 	j.waiting = append(j.waiting, one)
-	return one, left
+	return one
 }
 
 // withdraw removes a settle and reports whether it was there: no claim has taken it.
@@ -89,9 +100,12 @@ func (s *Store) join(ctx context.Context, work []*settling) bool {
 		return false // more would delay the claim
 	}
 	one, most := s.joins.wait(work)
-	if one == nil {
-		return false
-	}
+	return one != nil && s.joins.await(ctx, one, most)
+}
+
+// await waits until a claim has taken a settle and has been answered, or for so long for the
+// former, and reports whether it has succeeded.
+func (j *joining) await(ctx context.Context, one *joined, most time.Duration) bool {
 	timer := time.NewTimer(most)
 	defer timer.Stop()
 	select {
@@ -99,11 +113,19 @@ func (s *Store) join(ctx context.Context, work []*settling) bool {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	if s.joins.withdraw(one) {
+	if j.withdraw(one) {
 		return false
 	}
 	<-one.sent // the claim writes the verdicts until then
 	return one.err == nil
+}
+
+// answer ends the waits of settles that were sent with a claim.
+func answer(taken []*joined, err error) {
+	for _, one := range taken {
+		one.err = err
+		close(one.sent)
+	}
 }
 
 // sendClaim sends the claim, together with the settles that have waited for it.
@@ -118,10 +140,7 @@ func (s *Store) sendClaim(ctx context.Context, args []any, got *dealing) error {
 		}
 		b.add(queries.ClaimRuns, args...).Query(got.scan)
 		err := s.send(ctx, s.engine, b)
-		for _, one := range taken {
-			one.err = err
-			close(one.sent)
-		}
+		answer(taken, err)
 		if code(err) == "" { // done, or the server's answer is not known
 			return err
 		}

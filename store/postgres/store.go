@@ -86,6 +86,7 @@ type Store struct {
 	patient     chan struct{}        // holds those who wait long for a lock on a connection of general
 	sparing     sparing              // of the engine's connections
 	joins       joining              // settles that wait for the next claim
+	handing     handing              // those that free places for which runs wait
 
 	lanes   laneCache
 	limits  limitCache
