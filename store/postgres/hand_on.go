@@ -27,27 +27,39 @@ import (
 const (
 	// handWait is the longest that a settle waits for a claim.
 	handWait = 5 * time.Millisecond
-	// handFor is how long places are handed on after an admission has decided about all
-	// that waits: it bounds for how long runs that are not eligible are skipped.
+	// handFor is how long places are handed on after an admission from the same line has
+	// decided about all that waits: it bounds for how long runs that are not eligible are skipped.
 	handFor = 50 * time.Millisecond
 	// handRest is how long none is handed on after a settle has waited in vain, for the first
 	// time; handRestMost after many times in a row.
 	handRest     = 10 * time.Millisecond
 	handRestMost = time.Second
-	// handMost bounds the claims that are remembered.
+	// handMost bounds the claims, and the lines, that are remembered.
 	handMost = 10_000
 )
 
-// handing is what is known of the places that can be handed on. The zero value knows of none.
+// handing is what is known of the places that can be handed on.
 type handing struct {
 	settles joining
-	decided lately        // when an admission has decided
-	wait    time.Duration // instead of handWait, in tests
+	wait    time.Duration // the longest that a settle waits for a claim
 
-	mu     sync.Mutex
-	claims map[lease.ClaimID][]store.LineID // for whose places runs waited, and the lines of their turns
-	rest   time.Duration                    // after a settle has waited in vain; zero: the last one has not
-	until  time.Duration                    // monotonic clock: the end of that
+	mu      sync.Mutex
+	claims  map[lease.ClaimID][]store.LineID // for whose places runs waited, and the lines of their turns
+	decided map[store.LineID]time.Duration   // monotonic clock: when an admission from the line has decided
+	rest    time.Duration                    // after a settle has waited in vain; zero: the last one has not
+	until   time.Duration                    // monotonic clock: the end of that
+}
+
+// decide records that an admission from lines has decided about all that waits.
+func (h *handing) decide(lines []store.LineID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.decided) >= handMost || h.decided == nil {
+		h.decided = map[store.LineID]time.Duration{}
+	}
+	for _, line := range lines {
+		h.decided[line] = lease.Elapsed()
+	}
 }
 
 // met records whether a settle has met a claim that has started runs.
@@ -72,8 +84,8 @@ func (h *handing) expect(claim lease.ClaimID, lines []store.LineID) {
 	h.claims[claim] = lines
 }
 
-// lines returns the lines of the places that a settle frees for runs that wait; none while
-// the last settles have waited in vain.
+// lines returns the lines of the places that a settle frees for runs that wait; none while the
+// last settles have waited in vain, and when it is time for an admission from one of them.
 func (h *handing) lines(work []*settling) (lines []store.LineID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -83,7 +95,11 @@ func (h *handing) lines(work []*settling) (lines []store.LineID) {
 			delete(h.claims, w.Claim)
 		}
 	}
-	if lease.Elapsed() < h.until {
+	now := lease.Elapsed()
+	if now < h.until || slices.ContainsFunc(lines, func(line store.LineID) bool {
+		at, known := h.decided[line]
+		return !known || now-at >= handFor
+	}) {
 		return nil
 	}
 	return lines
@@ -93,7 +109,7 @@ func (h *handing) lines(work []*settling) (lines []store.LineID) {
 // and reports whether that has succeeded. If not, what was settled is not known.
 func (s *Store) joinHandOn(ctx context.Context, work []*settling) bool {
 	lines := s.handing.lines(work)
-	if len(lines) == 0 || !s.handing.decided.within(handFor) || !allPlain(work) {
+	if len(lines) == 0 || !allPlain(work) {
 		return false
 	}
 	one := s.handing.settles.add(work)
@@ -102,7 +118,7 @@ func (s *Store) joinHandOn(ctx context.Context, work []*settling) bool {
 		dues[i].Unseen = true
 	}
 	s.giveDue(dues)
-	done := s.handing.settles.await(ctx, one, cmp.Or(s.handing.wait, handWait))
+	done := s.handing.settles.await(ctx, one, s.handing.wait)
 	s.handing.met(done && one.started > 0)
 	if !done || one.started == 0 {
 		return done
@@ -222,7 +238,8 @@ func (s *Store) handedOn(request *store.ClaimRequest, on *handedOn, own []store.
 // expectHandOn remembers that places of the claim can be handed on: runs have stayed in line
 // that say no more than their gate.
 func (a *admission) expectHandOn(d *admit.Decision) {
-	a.handing.decided.mark()
+	from, _ := asked(a.request)
+	a.handing.decide(from)
 	if len(d.Admitted) == 0 || len(d.Admitted) == len(a.input.Waiters) || len(a.said)+len(a.caps) > 0 {
 		return
 	}

@@ -11,9 +11,14 @@ import (
 // that takes.
 func (s *Store) PrepareHandOn(claim lease.ClaimID, lines []store.LineID) {
 	s.handing.wait = time.Minute
-	s.handing.decided.mark()
 	s.handing.met(true)
 	s.handing.expect(claim, lines)
+	s.handing.decide(lines)
+	s.handing.mu.Lock()
+	defer s.handing.mu.Unlock()
+	for _, line := range lines {
+		s.handing.decided[line] += time.Minute // however slow the machine is
+	}
 }
 
 // SettlesThatWait is how many settles wait to hand places on.

@@ -262,7 +262,7 @@ func TestHandOn_ATurnIsNotLost(t *testing.T) {
 	l.sound("at the end")
 }
 
-// Whatever limits runs have, no place is used twice, nobody is passed by one that came after
+// Whatever limits runs have, no place is used twice, no run is passed by one that came after
 // for the same key alone, and all of them succeed, if settles hand on what they can.
 func TestHandOn_AtRandom(t *testing.T) {
 	t.Parallel()

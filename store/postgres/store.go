@@ -142,7 +142,7 @@ func open(ctx context.Context, config Config, connect func(*Store) error) (*Stor
 		return nil, fmt.Errorf("open postgres: %w: schema %q: want %s; max conns %d: want 0 or more",
 			store.ErrInvalid, config.Schema, storable.Schema, config.MaxConns)
 	}
-	s := &Store{config: config, names: &namespace{schema: config.Schema}}
+	s := &Store{config: config, names: &namespace{schema: config.Schema}, handing: handing{wait: handWait}}
 	s.lanes.ids = map[lane]store.LaneID{}
 	s.limits.byName, s.limits.lanes = limitSet{}, map[limitLane]struct{}{}
 	s.workers.ids = map[uuid.UUID]int32{}
