@@ -16,6 +16,7 @@ func (s *Store) PrepareHandOn(claim lease.ClaimID, lines []store.LineID) {
 	s.handing.decide(lines)
 	s.handing.mu.Lock()
 	defer s.handing.mu.Unlock()
+	s.handing.until = 0 // the test's previous settle may just have waited in vain
 	for _, line := range lines {
 		s.handing.decided[line] += time.Minute // however slow the machine is
 	}
