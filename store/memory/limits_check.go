@@ -93,7 +93,8 @@ func (s *Store) checkLines(g *gate, found func(*gate, store.LimitFaultKind, stor
 	}
 }
 
-// stuck is a run that is due at a gate with room that no turn announces.
+// stuck is the first run of a lane that is due at a gate with room for it, and that no turn
+// announces. Those behind a heavier one need none: its leaving inserts one.
 func (s *Store) stuck(g *gate, used int, now time.Time) (store.RunID, bool) {
 	if !s.limits.turns.soonest(g.id).IsZero() {
 		return store.RunID{}, false
@@ -103,19 +104,17 @@ func (s *Store) stuck(g *gate, used int, now time.Time) (store.RunID, bool) {
 		rule = &g.limit.Limit
 	}
 	for _, l := range g.lines {
-		for _, r := range l.runs {
-			if r.dueAt.After(now) {
-				break
+		if len(l.runs) == 0 || l.runs[0].dueAt.After(now) {
+			continue
+		}
+		first, weight := l.runs[0], 1
+		for i := range first.uses {
+			if first.uses[i].Gate == g.id {
+				weight = first.uses[i].Weight
 			}
-			weight := 1
-			for i := range r.uses {
-				if r.uses[i].Gate == g.id {
-					weight = r.uses[i].Weight
-				}
-			}
-			if admit.Announced(rule, used, weight) {
-				return r.id, true
-			}
+		}
+		if admit.Announced(rule, used, weight) {
+			return first.id, true
 		}
 	}
 	return store.RunID{}, false

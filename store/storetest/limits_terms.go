@@ -17,6 +17,7 @@ func limitTermTests() map[string]func(*testing.T, *fixture) {
 		"a run acquires places for an owner, and another gives them back": ownerPlaces,
 		"an owner that has places has no more of them for more runs":      ownerPlacesOnce,
 		"a heavy run that leaves its line blocks no other any more":       heavyLeaves,
+		"runs behind a heavy one are not stuck":                           heavyIsFirst,
 		"when full, drop cancels those beyond the places":                 whenFullDrop,
 		"when full, those that come later are acted on immediately":       whenFullAlready,
 		"when full, fail ends those beyond the places":                    whenFullFail,
@@ -151,6 +152,21 @@ func heavyLeaves(_ *testing.T, f *fixture) {
 		leave(heavy)
 		f.wantAdmitted(name, light).end(success())
 	}
+}
+
+// heavyIsFirst admits one run at a time, so that no claim reads as far as the light one.
+func heavyIsFirst(_ *testing.T, f *fixture) {
+	f.declareLimits(semaphore("api", 2))
+	holds, heavy, light := newRun(limited("api")), newRun(limited("api*2")), newRun(limited("api"))
+	f.enqueue(holds, heavy, light)
+	first := f.admit(1)
+	f.wantIDs("the first", admittedAll{first}.ids(), holds)
+	f.wantAdmitted("the heavy one is the next")
+	f.sound()
+	first.end(success())
+	f.wantAdmitted("two places", heavy).end(success())
+	f.wantAdmitted("one place", light).end(success())
+	f.sound()
 }
 
 func whenFullDrop(t *testing.T, f *fixture) {

@@ -18,7 +18,7 @@ WHERE (line, due_at, gate) IN (
 -- name: CheckLimits
 -- ?1 now, ?2 gates, ?3 most of each sort, ?4 runs of the lines that are examined. What is not
 -- as it has to be, in one snapshot: see the statement of PostgreSQL. Of a semaphore with some
--- room a line counts whose runs weigh no more than one. Index: permits from end to end, of
+-- room a line counts whose first run weighs no more than one. Index: permits from end to end, of
 -- which there is one row for each run; waiting, skipped along the gates.
 WITH RECURSIVE gate_of (gate, n) AS (
     SELECT min(waiting.gate), 1
@@ -98,13 +98,23 @@ WITH RECURSIVE gate_of (gate, n) AS (
             (
                 SELECT min(instr(runs.limits, '*'))
                 FROM (
-                    SELECT waiting.run_id
-                    FROM waiting
-                    WHERE waiting.gate = gate_of.gate
-                      AND waiting.due_at <= ?1
-                    LIMIT 100
+                    SELECT
+                        first.run_id,
+                        row_number() OVER (
+                            PARTITION BY first.lane
+                            ORDER BY first.due_at, first.run_id
+                        ) AS place
+                    FROM (
+                        SELECT waiting.lane, waiting.due_at, waiting.run_id
+                        FROM waiting
+                        WHERE waiting.gate = gate_of.gate
+                          AND waiting.due_at <= ?1
+                        ORDER BY waiting.lane, waiting.due_at, waiting.run_id
+                        LIMIT 100
+                    ) AS first
                 ) AS due
                 JOIN runs ON runs.id = due.run_id
+                WHERE due.place = 1
             ) AS heavy
         FROM gate_of
         WHERE gate_of.gate IS NOT NULL

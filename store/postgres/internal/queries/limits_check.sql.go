@@ -135,23 +135,28 @@ WITH RECURSIVE gate_of (gate, n) AS (
     CROSS JOIN LATERAL (
         SELECT min(line.run_id::text) AS run, min(line.need) AS need
         FROM (
-            SELECT
-                waiting.run_id,
+            SELECT DISTINCT ON (due.lane)
+                due.run_id,
                 CASE
-                    WHEN waiting.more THEN (
+                    WHEN due.more THEN (
                         SELECT coalesce(
-                            runs.weights[pg_catalog.array_position(runs.gates, waiting.gate)],
+                            runs.weights[pg_catalog.array_position(runs.gates, gate_of.gate)],
                             1
                         )
                         FROM durable.runs
-                        WHERE runs.id = waiting.run_id
+                        WHERE runs.id = due.run_id
                     )
                     ELSE 1
                 END AS need
-            FROM durable.waiting
-            WHERE waiting.gate = gate_of.gate
-              AND waiting.due_at <= now()
-            LIMIT 100
+            FROM (
+                SELECT waiting.lane, waiting.due_at, waiting.run_id, waiting.more
+                FROM durable.waiting
+                WHERE waiting.gate = gate_of.gate
+                  AND waiting.due_at <= now()
+                ORDER BY waiting.lane, waiting.due_at, waiting.run_id
+                LIMIT 100
+            ) due
+            ORDER BY due.lane, due.due_at, due.run_id
         ) line
     ) first
     WHERE gate_of.gate IS NOT NULL
@@ -215,7 +220,8 @@ type CheckLimitsRow struct {
 // What is not as it has to be, in one snapshot, so many of each sort: a gate of which more
 // is held than there is, by permits that are younger than the last change of its limit; a
 // permit without its lease, or whose run has ended; a row of waiting that is not the place of
-// a pending run; a limited run in ready; and a gate with room, a run that is due, and no turn.
+// a pending run; a limited run in ready; and a gate with room for the first run of a lane that is due, and no
+// turn. What is behind a heavier run of its lane needs none: that run's leaving inserts one.
 // Index: permits, one row per claim; waiting and ready, their first @examined rows; then
 // waiting_order skipped along the gates, @gates of them. Locks: none.
 func (q *Queries) CheckLimits(ctx context.Context, arg CheckLimitsParams) ([]CheckLimitsRow, error) {
