@@ -4,8 +4,9 @@
 -- What is not as it has to be, in one snapshot, so many of each sort: a gate of which more
 -- is held than there is, by permits that are younger than the last change of its limit; a
 -- permit without its lease, or whose run has ended; a row of waiting that is not the place of
--- a pending run; a limited run in ready; and a gate with room for the first run of a lane that is due, and no
--- turn. What is behind a heavier run of its lane needs none: that run's leaving inserts one.
+-- a pending run; a limited run in ready; and a gate that has no turn, but room for the first
+-- run of a lane that is due. What is behind a heavier run of its lane needs no turn: the
+-- leaving of that run inserts one.
 -- Index: permits, one row per claim; waiting and ready, their first @examined rows; then
 -- waiting_order skipped along the gates, @gates of them. Locks: none.
 WITH RECURSIVE gate_of (gate, n) AS (
