@@ -28,3 +28,17 @@ func (s *Store) SettlesThatWait() int {
 	defer s.handing.settles.mu.Unlock()
 	return len(s.handing.settles.waiting)
 }
+
+// HandsOn reports whether the places of a claim are to be handed on.
+func (s *Store) HandsOn(claim lease.ClaimID) bool {
+	s.handing.mu.Lock()
+	defer s.handing.mu.Unlock()
+	return len(s.handing.claims[claim]) > 0
+}
+
+// MarkLine has the line of a gate be read from an instant on.
+func (s *Store) MarkLine(gate int64, lane store.LaneID, due time.Time) {
+	s.marks.mu.Lock()
+	defer s.marks.mu.Unlock()
+	s.marks.set(lineAt{gate, lane}, lineMark{due: due, until: lease.Elapsed() + time.Hour})
+}

@@ -119,38 +119,6 @@ func TestHandOn_OneOfEachKeyFirst(t *testing.T) {
 	l.sound("at the end")
 }
 
-// What is more than a count is left to an admission: each of these keeps the first waiter
-// from a place that one settle has freed.
-func TestHandOn_LeavesTheRestToAdmissions(t *testing.T) {
-	t.Parallel()
-	for name, obstacle := range map[string]func(l *limited){
-		"the limit was lowered": func(l *limited) { l.exec("update limits set most = 1") },
-		"the limit is draining": func(l *limited) { l.exec("update limits set state = 1") },
-		"a penalty":             func(l *limited) { l.exec("update gates set not_before = now() + interval '1 minute'") },
-		"a paused queue":        func(l *limited) { l.exec("update lanes set paused = true; update queues set paused = true") },
-		"a permit of a name": func(l *limited) {
-			l.exec("insert into permits (gate, owner, expires_at, k, until, runs) select gate, gen_random_uuid(), now() + interval '1 minute', 1, 'x', '{}' from gates")
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			l := openLimited(t, semaphore("doc", 2))
-			l.enqueue(bounded(3, use("doc", "a"))...)
-			r, runs := l.admit(5)
-			require.Len(t, runs, 2)
-			next := l.next(5)
-			obstacle(l)
-			part := runs[:1]
-			settled := l.settling(r, part, next)
-			got, err := l.Claim(t.Context(), next)
-			require.NoError(t, err)
-			settled()
-			require.Empty(t, got)
-			require.Equal(t, 1, l.count("select count(*) from runs where state = 2"))
-		})
-	}
-}
-
 // A run that needs two places is not passed by those that need one.
 func TestHandOn_PassesNoHeavierOne(t *testing.T) {
 	t.Parallel()
