@@ -71,19 +71,21 @@ func TestHandOn_StartsNothingBeforeItIsDue(t *testing.T) {
 // Priority goes before the age of turns, over all keys.
 func TestHandOn_HigherPrioritiesOfOtherKeysFirst(t *testing.T) {
 	t.Parallel()
-	l := openLimited(t, semaphore("doc", 1))
-	urgent := func() store.NewRun {
-		run := newRun(durable.Priority(2))
-		run.Limits = []store.LimitUse{use("doc", "b")}
-		return run
+	for urgent, other := range map[string]string{"a": "b", "b": "a"} { // turns of one age are ordered by key
+		l := openLimited(t, semaphore("doc", 1))
+		runs := bounded(4, use("doc", other))
+		for i := range runs[2:] {
+			runs[2+i] = newRun(durable.Priority(2))
+			runs[2+i].Limits = []store.LimitUse{use("doc", urgent)}
+		}
+		ids := l.enqueue(runs...)
+		r, first := l.admit(2)
+		require.Len(t, first, 2)
+		_, next := l.handOn(r, first, 1)
+		require.Len(t, next, 1)
+		require.Contains(t, ids[2:], next[0].ID)
+		require.True(t, l.together(first[0].ID, next[0].ID))
 	}
-	l.enqueue(limitedRun(use("doc", "a")), limitedRun(use("doc", "a")))
-	first := l.enqueue(urgent(), urgent())
-	r, runs := l.admit(2)
-	require.Len(t, runs, 2)
-	_, runs = l.handOn(r, runs, 1)
-	require.Equal(t, first[1:], idsOf(runs))
-	require.True(t, l.together(first[0], first[1]))
 }
 
 // A run that is before the mark of its line is the next one: its turn is as old as it is.
