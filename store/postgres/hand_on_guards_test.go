@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -133,6 +134,28 @@ func TestHandOn_KeepsTheTurnsOfAnExpiredPermit(t *testing.T) {
 	_, more := l.admit(5)
 	require.Len(t, append(got, more...), 2)
 	l.sound("at the end")
+}
+
+// A waiter that another transaction is ending gets no place, whichever of the two is faster.
+func TestHandOn_GivesNoPlaceToARunThatEnds(t *testing.T) {
+	t.Parallel()
+	l := openLimited(t, semaphore("doc", 1))
+	ids := l.enqueue(bounded(2, use("doc", "a"))...)
+	r, runs := l.admit(5)
+	ends := l.begin("update runs set state = 5, finished_at = now() where id = $1", ids[1])
+	_, err := ends.Exec(t.Context(), "delete from waiting where run_id = $1", ids[1])
+	require.NoError(t, err)
+	next := l.next(5)
+	settled := l.settling(r, runs, next)
+	committed := make(chan error, 1)
+	time.AfterFunc(300*time.Millisecond, func() { committed <- ends.Commit(context.Background()) })
+	got, err := l.Claim(t.Context(), next)
+	require.NoError(t, err)
+	settled()
+	require.NoError(t, <-committed)
+	require.Empty(t, got)
+	require.Zero(t, l.count("select count(*) from permits"))
+	require.Zero(t, l.count("select count(*) from leases"))
 }
 
 // What hands places on expects the next settle too, while the line continues.
