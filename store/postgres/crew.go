@@ -133,12 +133,17 @@ const (
 	crewLeaves = 'x'
 )
 
-// change returns the payload for this member joining or leaving: a letter, the crew and the member.
-func (c *crew) change(letter byte) string {
+// change returns the payload for a member joining or leaving: a letter, the crew and the member.
+func (c *crew) change(letter byte, member uint32) string {
+	text := strconv.AppendUint([]byte{letter}, uint64(uint32(c.key)), numeralsBase) //nolint:gosec // all its bits
+	return string(strconv.AppendUint(append(text, ','), uint64(member), numeralsBase))
+}
+
+// own returns this member; zero: it has not joined.
+func (c *crew) own() uint32 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	text := strconv.AppendUint([]byte{letter}, uint64(uint32(c.key)), numeralsBase) //nolint:gosec // all its bits
-	return string(strconv.AppendUint(append(text, ','), uint64(c.self), numeralsBase))
+	return c.self
 }
 
 func readChange(payload string) (change crewChange, ok bool) {
@@ -179,8 +184,9 @@ func (c *crew) place(draw uint32) (place int) {
 
 // crews are the crews of the workers of this process.
 type crews struct {
-	mu  sync.Mutex
-	all []*crew
+	mu   sync.Mutex
+	all  []*crew
+	lost map[int32][]uint32 // by the key of the crew, members whose connection broke before they could say that they leave
 }
 
 func (c *crews) join(one *crew) {
@@ -193,6 +199,26 @@ func (c *crews) part(one *crew) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.all = slices.DeleteFunc(c.all, func(other *crew) bool { return other == one })
+}
+
+// lose records members of a crew that could not say that they leave. The next member that
+// joins from this process says it for them.
+func (c *crews) lose(key int32, members ...uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lost == nil {
+		c.lost = map[int32][]uint32{}
+	}
+	c.lost[key] = append(c.lost[key], members...)
+}
+
+// takeLost returns the members that lose recorded for a crew, and forgets them.
+func (c *crews) takeLost(key int32) []uint32 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	members := c.lost[key]
+	delete(c.lost, key)
+	return members
 }
 
 // any reports whether any worker of this process listens.

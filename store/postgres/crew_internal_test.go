@@ -116,11 +116,11 @@ func TestCrew_WhoComesAndGoesIsKnownImmediately(t *testing.T) {
 	all := crewOf(3)
 	last := all[2]
 	for _, c := range all[:2] {
-		gone, ok := readChange("SELF " + last.change(crewLeaves))
+		gone, ok := readChange("SELF " + last.change(crewLeaves, last.own()))
 		require.True(t, ok)
 		c.take(gone)
 		require.Len(t, c.members, 2)
-		back, ok := readChange("SELF " + last.change(crewJoins))
+		back, ok := readChange("SELF " + last.change(crewJoins, last.own()))
 		require.True(t, ok)
 		c.take(back)
 		c.take(back)

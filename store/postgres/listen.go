@@ -112,7 +112,7 @@ func (l *listener) receive(ctx context.Context) (err error) {
 		if err := l.try(ctx); err != nil {
 			return err
 		}
-		l.changed(ctx, crewJoins)
+		l.joined(ctx)
 	}
 	l.begun()
 	for {
@@ -164,22 +164,45 @@ func (l *listener) try(ctx context.Context) error {
 	return l.conn.Ping(ctx)
 }
 
-// changed notifies the other members that this listener joins or leaves.
-func (l *listener) changed(ctx context.Context, letter byte) {
-	if l.crew == nil || l.config.NoNotify || l.conn.IsClosed() {
-		return
+// joined notifies the other members that this listener joins, and that members of this
+// process whose connections broke have left. Otherwise the others would count those until
+// their next check.
+func (l *listener) joined(ctx context.Context) {
+	lost := l.crews.takeLost(l.crew.key)
+	changes := make([]string, 0, len(lost)+1)
+	for _, member := range lost {
+		changes = append(changes, l.crew.change(crewLeaves, member))
 	}
-	payload := l.hints.self + " " + l.crew.change(letter)
-	err := l.queries(l.conn).Notify(ctx, queries.NotifyParams{Channel: l.channel, Payloads: []string{payload}})
+	if !l.notifyCrew(ctx, append(changes, l.crew.change(crewJoins, l.crew.own()))...) {
+		l.crews.lose(l.crew.key, lost...)
+	}
+}
+
+// notifyCrew notifies the other members of changes of the crew. It reports whether they are notified.
+func (l *listener) notifyCrew(ctx context.Context, changes ...string) bool {
+	if l.config.NoNotify {
+		return true
+	}
+	payloads := make([]string, len(changes))
+	for i, change := range changes {
+		payloads[i] = l.hints.self + " " + change
+	}
+	err := l.queries(l.conn).Notify(ctx, queries.NotifyParams{Channel: l.channel, Payloads: payloads})
 	if err != nil && ctx.Err() == nil {
 		l.config.Logger.Debug("notifying others failed, they find out within half a minute", "event", "wakeup.not_relayed", "error", err)
 	}
+	return err == nil
 }
 
 // leave closes the connection.
 func (l *listener) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	l.changed(ctx, crewLeaves)
+	if l.crew != nil {
+		own := l.crew.own()
+		if own != 0 && (l.conn.IsClosed() || !l.notifyCrew(ctx, l.crew.change(crewLeaves, own))) {
+			l.crews.lose(l.crew.key, own)
+		}
+	}
 	_ = l.conn.Close(ctx)
 }
