@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"hash/fnv"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -137,6 +138,14 @@ const (
 func (c *crew) change(letter byte, member uint32) string {
 	text := strconv.AppendUint([]byte{letter}, uint64(uint32(c.key)), numeralsBase) //nolint:gosec // all its bits
 	return string(strconv.AppendUint(append(text, ','), uint64(member), numeralsBase))
+}
+
+// changes returns the payloads for several members.
+func (c *crew) changes(letter byte, members []uint32) (payloads []string) {
+	for _, member := range members {
+		payloads = append(payloads, c.change(letter, member))
+	}
+	return payloads
 }
 
 // own returns this member; zero: it has not joined.
@@ -298,17 +307,19 @@ func (c *crew) join(ctx context.Context, s *Store, conn *pgx.Conn) error {
 	return s.queries(conn).JoinCrew(ctx, queries.JoinCrewParams{Class: c.class, Crew: c.key})
 }
 
-// check reads the members from the lock table of the server.
-func (c *crew) check(ctx context.Context, s *Store, conn *pgx.Conn) error {
+// check reads the members from the lock table of the server, and returns those that have
+// left without notifying the others.
+func (c *crew) check(ctx context.Context, s *Store, conn *pgx.Conn) (gone []uint32, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	rows, err := s.queries(conn).Crew(ctx, queries.CrewParams{Class: c.class, Crew: c.key})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.self, c.members = 0, c.members[:0]
+	before := c.members
+	c.self, c.members = 0, make([]uint32, 0, len(rows))
 	for _, row := range rows {
 		id := uint32(row.Pid) //nolint:gosec // a process number
 		if c.members = append(c.members, id); row.Self {
@@ -316,7 +327,28 @@ func (c *crew) check(ctx context.Context, s *Store, conn *pgx.Conn) error {
 		}
 	}
 	if c.self == 0 {
-		c.members = c.members[:0]
+		c.members = nil
 	}
-	return nil
+	for _, member := range before {
+		if c.self != 0 && !slices.Contains(c.members, member) {
+			gone = append(gone, member)
+		}
+	}
+	return gone, nil
+}
+
+// checkEach is the time between two checks of a crew in which not every turn has a stand-in,
+// by whichever member. The one that misses a member notifies the others.
+const checkEach = time.Second
+
+// checkPause returns how long this member waits before it checks the crew again.
+func (c *crew) checkPause() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := len(c.members)
+	if n <= standIns {
+		return pingEvery
+	}
+	pause := min(time.Duration(n)*checkEach, pingEvery)
+	return pause - pause/4 + rand.N(pause/2) // members of a new fleet begin together
 }

@@ -350,34 +350,3 @@ func TestFleet_LostWakeUpsCostNoMoreThanAPoll(t *testing.T) {
 	require.Positive(t, killed)
 	require.Less(t, waits[runs-1], poll*6/5+margin)
 }
-
-// The connections on which workers listen break, one after the other, as behind a pooler that
-// restarts. The others soon do without those sessions, though no one reads the list of members.
-func TestFleet_ABrokenConnectionTakesNoTurns(t *testing.T) {
-	place := openURL(t, pgtest.Database(t), "fleet")
-	const workers, breaks, runs = 6, 8, 60
-	executed := make(chan durable.RunID, runs)
-	for range workers {
-		member(t, place, "mail", executed)
-	}
-	listening(t, place, workers)
-	conn := connect(t, place.url)
-	for range breaks {
-		var gone int
-		require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(pg_terminate_backend(pid, 5000)) FROM (SELECT pid "+listeners+" ORDER BY pid LIMIT 1) oldest").Scan(&gone))
-		require.Equal(t, 1, gone)
-		listening(t, place, workers)
-	}
-	<-time.After(time.Second) // for the claims of those that listen again
-	mail := durable.NewJob[struct{}]("mail")
-	for i := range runs { // too far apart for a watch
-		_, err := place.Enqueue(t.Context(), mail.New(struct{}{}))
-		require.NoError(t, err)
-		select {
-		case <-executed:
-		case <-time.After(5 * time.Second):
-			t.Fatalf("run %d was not found", i)
-		}
-		<-time.After(20 * time.Millisecond)
-	}
-}

@@ -125,6 +125,7 @@ func (l *listener) receive(ctx context.Context) (err error) {
 				l.heard(notification.Payload)
 			} else if l.crew != nil {
 				l.crew.take(change)
+				l.checkAt = min(l.checkAt, lease.Elapsed()+l.crew.checkPause()) // the crew may be larger than it was
 			}
 		case ctx.Err() != nil:
 			return nil
@@ -155,10 +156,15 @@ func (l *listener) pause() time.Duration {
 
 // try checks that the connection works and reads who else listens.
 func (l *listener) try(ctx context.Context) error {
-	l.checkAt = lease.Elapsed() + pingEvery
 	if l.crew != nil {
-		return l.crew.check(ctx, l.Store, l.conn)
+		gone, err := l.crew.check(ctx, l.Store, l.conn)
+		if len(gone) > 0 {
+			l.notifyCrew(ctx, l.crew.changes(crewLeaves, gone)...)
+		}
+		l.checkAt = lease.Elapsed() + l.crew.checkPause()
+		return err
 	}
+	l.checkAt = lease.Elapsed() + pingEvery
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	return l.conn.Ping(ctx)
@@ -169,11 +175,8 @@ func (l *listener) try(ctx context.Context) error {
 // their next check.
 func (l *listener) joined(ctx context.Context) {
 	lost := l.crews.takeLost(l.crew.key)
-	changes := make([]string, 0, len(lost)+1)
-	for _, member := range lost {
-		changes = append(changes, l.crew.change(crewLeaves, member))
-	}
-	if !l.notifyCrew(ctx, append(changes, l.crew.change(crewJoins, l.crew.own()))...) {
+	changes := append(l.crew.changes(crewLeaves, lost), l.crew.change(crewJoins, l.crew.own()))
+	if !l.notifyCrew(ctx, changes...) {
 		l.crews.lose(l.crew.key, lost...)
 	}
 }
