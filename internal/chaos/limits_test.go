@@ -89,6 +89,8 @@ type pit struct {
 	dir string
 
 	uses map[durable.RunID][]store.LimitUse
+	make func() durable.NewRun
+	runs int // enqueued in all
 
 	workers []*worker
 	clocks  []string       // of the machines on which workers run by turns; none: the real one
@@ -126,7 +128,7 @@ func TestLimitsHold_SQLite(t *testing.T) {
 // newPit makes a test of limits over a store.
 func newPit(t *testing.T, db backend.Store) *pit {
 	return &pit{t: t, db: db, dir: t.TempDir(), uses: map[durable.RunID][]store.LimitUse{}, ended: map[int][]halt{},
-		changes: []limitChange{{most: apiMost}}}
+		changes: []limitChange{{most: apiMost}}, make: underSeveral, runs: 150}
 }
 
 // limitsHold kills, stops and replaces workers and changes limits, while runs with up to
@@ -148,9 +150,9 @@ func limitsHold(t *testing.T, dsn, ofWorkers string, clocks ...string) *pit {
 // the end every run has succeeded, within the limits, and nothing is held.
 func (p *pit) holds(trouble func(n int)) {
 	p.t.Helper()
-	runs, troubles := 150, 5
+	troubles := 5
 	if os.Getenv("DURABLE_TEST_LONG") != "" {
-		runs, troubles = 3000, 60
+		p.runs, troubles = 20*p.runs, 60
 	}
 	p.cap(store.SetLimit)
 	require.Eventually(p.t, func() bool {
@@ -158,7 +160,7 @@ func (p *pit) holds(trouble func(n int)) {
 		return err == nil && len(limits) == 4
 	}, time.Minute, 20*time.Millisecond, "the limits are declared")
 	for i := range troubles {
-		p.enqueue(runs / troubles)
+		p.enqueue(p.runs / troubles)
 		trouble(i)
 	}
 	p.set(apiMost)
@@ -217,8 +219,17 @@ func (p *pit) start() {
 	p.workers = append(p.workers, startWorker(p.t, p.dsn, fmt.Sprintf("w%d", p.started), env...))
 }
 
-// newRun makes a run under up to four limits, beside the cap of its queue.
+// newRun makes a run and remembers its limits.
 func (p *pit) newRun() durable.NewRun {
+	run := p.make()
+	if p.uses[run.ID] = run.Limits; run.Queue == cappedQueue {
+		p.uses[run.ID] = append(slices.Clip(run.Limits), store.LimitUse{Limit: store.QueueCap(cappedQueue)})
+	}
+	return run
+}
+
+// underSeveral makes a run under up to four limits, beside the cap of its queue.
+func underSeveral() durable.NewRun {
 	options := []durable.Option{durable.Priority(rand.IntN(3) - 1)}
 	limits := rand.Perm(4)[:rand.IntN(5)]
 	for _, n := range limits {
@@ -234,15 +245,10 @@ func (p *pit) newRun() durable.NewRun {
 			options = append(options, durable.LimitedBy(rateLimit, ""))
 		}
 	}
-	capped := rand.IntN(3) == 0
-	if capped {
+	if rand.IntN(3) == 0 {
 		options = append(options, durable.OnQueue(cappedQueue))
 	}
-	run := bounded.New(boundedArgs{For: store.Duration(time.Duration(5+rand.IntN(60)) * time.Millisecond)}, options...)
-	if p.uses[run.ID] = run.Limits; capped {
-		p.uses[run.ID] = append(slices.Clip(run.Limits), store.LimitUse{Limit: store.QueueCap(cappedQueue)})
-	}
-	return run
+	return bounded.New(boundedArgs{For: store.Duration(time.Duration(5+rand.IntN(60)) * time.Millisecond)}, options...)
 }
 
 // trouble is what happens to the workers, one sort after the other.
