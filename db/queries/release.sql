@@ -96,6 +96,7 @@ WITH gone AS MATERIALIZED (
     FROM (SELECT DISTINCT touched.gate FROM touched) freed
 -- end
 ), wanted AS (
+-- block: awaited of touched
     SELECT
         (1 << 30) + (touched.gate >> 43)::int AS line,
         last.more OR (
@@ -115,8 +116,81 @@ WITH gone AS MATERIALIZED (
         ORDER BY waiting.gate DESC, waiting.lane DESC, waiting.due_at DESC, waiting.run_id DESC
         LIMIT 1
     ) last
+-- end
 )
 SELECT
+    ARRAY(SELECT DISTINCT wanted.line FROM wanted)::int[] AS wanted,
+    ARRAY(SELECT DISTINCT wanted.line FROM wanted WHERE wanted.blocked)::int[] AS blocked;
+
+-- name: SettleWhole :one
+-- HoldLeases, SettleSuccesses, Release, ReleaseFinished and Unlease of one limited claim, all
+-- of whose runs have plainly succeeded, in one statement. It touches nothing, and says that
+-- it does not hold, if the lease is that of more or fewer runs, a reclaim has it, or a run
+-- has permits that outlast the claim: then those statements have to settle the runs.
+-- Settled are the runs that it has ended; wanted and blocked are as in Release.
+-- Index: leases_pkey, then runs_pkey, permits_pkey, waiting_order, limits_pkey, and
+-- leases_pkey again: what is not read runs last. Locks: as those statements, in their order.
+-- Idempotent: a repeat finds no lease and touches nothing.
+WITH held AS MATERIALIZED (
+    SELECT leases.claim_id, leases.gates
+    FROM durable.leases
+    WHERE leases.claim_id = @claim_id::uuid
+      AND leases.strict IS NOT TRUE
+      AND (pg_column_size(leases.run_ids) - 20) / 16 = cardinality(@ids::uuid[])
+    FOR KEY SHARE SKIP LOCKED
+), settled AS (
+    UPDATE durable.runs
+    SET state = 2,
+        finished_at = now()
+    WHERE id = ANY (@ids::uuid[])
+      AND claim_id = (SELECT held.claim_id FROM held)
+      AND state = 1
+    RETURNING id
+), ended AS (
+    DELETE FROM durable.leases
+    WHERE claim_id = ANY (ARRAY(
+        SELECT locked.claim_id
+        FROM durable.leases locked
+        WHERE locked.claim_id = (SELECT held.claim_id FROM held)
+        FOR UPDATE SKIP LOCKED
+    ))
+), touched AS (
+    DELETE FROM durable.permits
+    WHERE gate = ANY (ARRAY(SELECT unnest(held.gates) FROM held))
+      AND owner = (SELECT held.claim_id FROM held)
+    RETURNING gate
+), freed AS (
+-- block: free of touched
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    FROM (SELECT DISTINCT touched.gate FROM touched) freed
+-- end
+), wanted AS (
+-- block: awaited of touched
+    SELECT
+        (1 << 30) + (touched.gate >> 43)::int AS line,
+        last.more OR (
+            SELECT coalesce(sum(permits.k), 0)
+            FROM durable.permits
+            WHERE permits.gate = touched.gate
+        ) >= (
+            SELECT limits.most - 1 - limits.most / 8
+            FROM durable.limits
+            WHERE limits.id = (touched.gate >> 43)::int
+        ) AS blocked
+    FROM touched
+    CROSS JOIN LATERAL (
+        SELECT waiting.more
+        FROM durable.waiting
+        WHERE waiting.gate = touched.gate
+        ORDER BY waiting.gate DESC, waiting.lane DESC, waiting.due_at DESC, waiting.run_id DESC
+        LIMIT 1
+    ) last
+-- end
+)
+SELECT
+    EXISTS (SELECT FROM held) AS held,
+    ARRAY(SELECT settled.id FROM settled)::uuid[] AS settled,
     ARRAY(SELECT DISTINCT wanted.line FROM wanted)::int[] AS wanted,
     ARRAY(SELECT DISTINCT wanted.line FROM wanted WHERE wanted.blocked)::int[] AS blocked;
 

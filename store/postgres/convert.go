@@ -85,7 +85,7 @@ func storableFault(text string) string {
 // uuid.UUID implements the interfaces of database/sql, so pgx would send and read it as
 // text, at several times the cost. These types use the binary format.
 
-// uuidArray is a parameter of type uuid[].
+// uuidArray is a uuid[] as a parameter or a target of a scan.
 type uuidArray []uuid.UUID
 
 // orNoIDs returns the list, which is never nil.
@@ -109,6 +109,21 @@ func (a uuidArray) Index(i int) any { return (*binaryUUID)(&a[i]) }
 
 // IndexType is the type of the elements.
 func (a uuidArray) IndexType() any { return (*binaryUUID)(nil) }
+
+// SetDimensions makes room for as many elements as pgx has read.
+func (a *uuidArray) SetDimensions(dimensions []pgtype.ArrayDimension) error {
+	*a = nil
+	if len(dimensions) > 0 {
+		*a = make(uuidArray, dimensions[0].Length)
+	}
+	return nil
+}
+
+// ScanIndex returns where pgx stores an element.
+func (a uuidArray) ScanIndex(i int) any { return (*binaryUUID)(&a[i]) }
+
+// ScanIndexType is the type of what ScanIndex returns.
+func (a uuidArray) ScanIndexType() any { return (*binaryUUID)(nil) }
 
 // binaryUUID is a uuid.UUID as a parameter or a target of a scan.
 type binaryUUID uuid.UUID

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -136,6 +137,9 @@ func allPlain(work []*settling) bool {
 	})
 }
 
+// errUnheld has a settle sent again, by the statements that settle a part of a claim.
+var errUnheld = errors.New("the lease is not that of a whole claim")
+
 func without(lines, handed []store.LineID) []store.LineID {
 	return slices.DeleteFunc(lines, func(line store.LineID) bool { return slices.Contains(handed, line) })
 }
@@ -161,7 +165,7 @@ func (s *Store) handOn(ctx context.Context, request *store.ClaimRequest, worker 
 	marks := s.marks.of(own)
 	var on handedOn
 	b := s.hot(ctx)
-	addSettles(b, work)
+	whole := addSettles(b, work)
 	b.add(queries.LockFreed, lines, takes)
 	b.add(queries.HandOn, uuid.UUID(request.Claim), worker, marks.gates, marks.lanes, marks.dues, laneNumbers(own),
 		small(request.Limit), lines, int32(spareTurns), micro(request.Duration)).Query(func(rows pgx.Rows) error { return on.scan(rows, got) })
@@ -174,7 +178,11 @@ func (s *Store) handOn(ctx context.Context, request *store.ClaimRequest, worker 
 			one.handed = lines
 		}
 	}
-	answer(taken, err)
+	if err == nil && whole.isUnheld() {
+		answer(taken, errUnheld)
+	} else {
+		answer(taken, err)
+	}
 	switch code(err) {
 	case "":
 	case uniqueViolation: // the claim was granted before

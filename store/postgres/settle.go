@@ -55,6 +55,7 @@ type settling struct {
 	*store.Settlement
 	verdicts []store.Verdict // zero: the write did not touch the run
 	general  bool            // plain successes are settled with the statement for the rest
+	unheld   bool            // the lease is not as SettleWhole expects: the claim is settled by the other statements
 	wanted   []store.LineID  // the lines of turns for whose gates, of which the settlement has freed places, runs wait
 	blocked  []store.LineID  // those of them whose runs nothing else may let start
 }
@@ -134,22 +135,27 @@ func (w *settling) addTo(b *batch) {
 	}
 }
 
-// accept reads the ids that a statement has touched. When those are all of the
-// settlement's, there is nothing to look up.
+// accept reads the ids that a statement has touched. All says that it was asked for all of
+// the settlement's.
 func (w *settling) accept(asked int, all bool) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		ids := make([]uuid.UUID, 0, asked)
 		if err := scanIDs(rows, func(id uuid.UUID) { ids = append(ids, id) }); err != nil {
 			return err
 		}
-		if all && len(ids) == asked {
-			for i := range w.verdicts {
-				w.verdicts[i] = store.Applied
-			}
-			return nil
-		}
-		w.mark(ids, store.Applied)
+		w.applied(ids, all && len(ids) == asked)
 		return nil
+	}
+}
+
+// applied records which runs were settled. If all of them were, there is nothing to look up.
+func (w *settling) applied(ids []uuid.UUID, all bool) {
+	if !all {
+		w.mark(ids, store.Applied)
+		return
+	}
+	for i := range w.verdicts {
+		w.verdicts[i] = store.Applied
 	}
 }
 

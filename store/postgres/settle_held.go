@@ -42,12 +42,22 @@ func (s *Store) settleAll(ctx context.Context, work []settling) error {
 
 func (s *Store) settleNow(ctx context.Context, work []*settling) error {
 	b := s.hot(ctx)
+	whole := addSettles(b, work)
+	if err := s.send(ctx, s.engine, b); err != nil || !whole.isUnheld() {
+		return err
+	}
+	b = s.hot(ctx)
 	addSettles(b, work)
 	return s.send(ctx, s.engine, b)
 }
 
-// addSettles adds the statements that settle, in the order of their locks.
-func addSettles(b *batch, work []*settling) {
+// addSettles adds the statements that settle, in the order of their locks. It returns the
+// settlement that one statement makes whole, if any: unless that was held, it is still to be made.
+func addSettles(b *batch, work []*settling) (whole *settling) {
+	if len(work) == 1 && work[0].isWhole() {
+		work[0].addWhole(b)
+		return work[0]
+	}
 	addHolds(b, work)
 	for _, w := range work {
 		w.forget()
@@ -65,7 +75,31 @@ func addSettles(b *batch, work []*settling) {
 		}
 	}
 	addUnleases(b, work)
+	return nil
 }
+
+// isWhole reports whether the runs are all those of a limited claim, and have plainly succeeded.
+func (w *settling) isWhole() bool {
+	return w.Limited && w.Last && !w.unheld && len(w.Runs) == w.Claimed && allPlain([]*settling{w})
+}
+
+// addWhole adds the one statement that settles a whole limited claim.
+func (w *settling) addWhole(b *batch) {
+	w.forget()
+	b.add(queries.SettleWhole, uuid.UUID(w.Claim), w.ids()).QueryRow(func(row pgx.Row) error {
+		var held bool
+		var settled uuidArray
+		if err := row.Scan(&held, &settled, &w.wanted, &w.blocked); err != nil {
+			return err
+		}
+		w.unheld = !held
+		w.applied(settled, len(settled) == len(w.Runs))
+		return nil
+	})
+}
+
+// isUnheld reports that SettleWhole has touched nothing.
+func (w *settling) isUnheld() bool { return w != nil && w.unheld }
 
 // addHolds locks the leases of limited claims, before any of their runs: see HoldLeases.
 func addHolds(b *batch, work []*settling) {
