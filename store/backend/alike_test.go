@@ -450,7 +450,7 @@ func (h *history) end(i, times int, ends []store.Settled) {
 			var settlements []store.Settlement
 			var order []store.RunID
 			for _, claim := range h.claimsOf(ends, claims) {
-				settlement := store.Settlement{Claim: claim, Worker: held.worker, Limited: held.limited,
+				settlement := store.Settlement{Claim: claim, Worker: held.worker, Limited: held.limited, Claimed: runsOf(claims, claim),
 					Last: !slices.ContainsFunc(left, func(id store.RunID) bool { return claims[id] == claim })}
 				for _, end := range ends {
 					if claims[end.ID] == claim {
@@ -467,6 +467,16 @@ func (h *history) end(i, times int, ends []store.Settled) {
 			return []any{answer, wordOf(err)}
 		})
 	}
+}
+
+// runsOf is how many runs a claim was given.
+func runsOf(claims map[store.RunID]lease.ClaimID, claim lease.ClaimID) (n int) {
+	for _, its := range claims {
+		if its == claim {
+			n++
+		}
+	}
+	return n
 }
 
 // claimsOf are the claims of some runs, each once.

@@ -166,7 +166,7 @@ func (all admittedAll) ids() (ids []store.RunID) {
 // settlement ends all runs of the claim alike.
 func (a admitted) settlement(outcome store.Outcome) store.Settlement {
 	s := all(a.claim, a.worker, a.runs, outcome)
-	s.Limited = true
+	s.Limited, s.Claimed = true, len(a.runs)
 	return s
 }
 

@@ -196,6 +196,7 @@ func limitEndTests() map[string]func(*testing.T, *fixture) {
 		"a settle of several claims frees the places of all":                 settleManyClaims,
 		"a lease that was deleted by hand loses no place":                    strandedFrees,
 		"a run completed in a transaction leaves its place with its settle":  completedFrees,
+		"a run completed in a transaction is settled with its whole claim":   completedWhole,
 		"a run completed by a worker that crashed then leaves it to reclaim": completedAndCrashed,
 	}
 }

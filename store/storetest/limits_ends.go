@@ -101,7 +101,7 @@ func strandedFrees(t *testing.T, f *fixture) {
 	f.enqueue(runs...)
 	claims := f.wantAdmitted("two places", runs[0], runs[1])
 	part := claims[0].settlement(success())
-	part.Runs = part.Runs[:1] // the last of the claim, it says
+	part.Runs, part.Claimed = part.Runs[:1], 0 // the last of the claim, it says
 	f.settle(part)
 	f.wantGate("stranded", "api", "", 1, 1)
 	third := f.wantAdmitted("the place that is free", runs[2])
@@ -145,6 +145,23 @@ func completedFrees(t *testing.T, f *fixture) {
 	}
 	f.wantGate("settled", "api", "", 1, 1)
 	f.wantAdmitted("the place that is free", runs[2])
+}
+
+func completedWhole(t *testing.T, f *fixture) {
+	if f.backend.Begin == nil {
+		return
+	}
+	runs := newRuns(4, limited("api"))
+	claims := f.completed(runs...)
+	ended := *f.record(runs[0].ID).FinishedAt
+	if verdicts := f.settle(claims[0].settlement(success())); !slices.Equal(verdicts, []store.Verdict{store.AlreadyApplied, store.Applied}) {
+		t.Errorf("the settle that follows was %v", verdicts)
+	}
+	if again := *f.record(runs[0].ID).FinishedAt; !again.Equal(ended) {
+		t.Errorf("the run ended at %v, and then at %v", ended, again)
+	}
+	f.wantGate("settled", "api", "", 0, 2)
+	f.wantAdmitted("both places are free", runs[2], runs[3])
 }
 
 func completedAndCrashed(t *testing.T, f *fixture) {
