@@ -221,7 +221,8 @@ FROM (
 WHERE schedules.id = advanced.id;
 
 -- name: HastenSchedules :exec
--- Has schedules that wait for a run evaluated immediately.
+-- Has schedules that wait for a run evaluated immediately. One with a fault rests as long
+-- as it always does.
 -- Index: schedules_name_key. Locks: the rows in the order of their names; waits for a
 -- materializer that evaluates them, which may not have seen yet what has ended.
 -- Idempotent: a repeat finds them due.
@@ -232,6 +233,7 @@ WITH waiting AS MATERIALIZED (
       AND waiting > 0
       AND look_at > now()
       AND NOT paused
+      AND fault IS NULL
     ORDER BY name
     FOR UPDATE
 )

@@ -26,6 +26,7 @@ func scheduleTests() map[string]func(*testing.T, *fixture) {
 		"what programs hide is hidden if they begin together":       hiddenTogether,
 		"a schedule with a fault is not reported as one that waits": faultyWaitsForNone,
 		"what waits is listed with its runs, and may be hastened":   hastenWaiting,
+		"what waits with a fault rests although its run ends":       faultRests,
 		"without schedules there is nothing to do and nothing is":   materializeNothing,
 		"what is due in thousands of years is not due now":          farAway,
 	}

@@ -83,3 +83,29 @@ func hastenWaiting(t *testing.T, f *fixture) {
 		t.Errorf("Hasten of nothing: %v", err)
 	}
 }
+
+// faultRests has a schedule wait for a run whose rule cannot be evaluated then: it rests,
+// although the run ends.
+func faultRests(t *testing.T, f *fixture) {
+	f.declare(newSchedule("waits"))
+	f.materialize(10, in(10*time.Second))
+	f.advance(11 * time.Second)
+	f.materialize(10, func(now time.Time, s store.Schedule) store.Decision {
+		d := fire(now, s)
+		d.NextAt, d.Waiting = now, time.Hour
+		return d
+	})
+	looks := 0
+	for range 2 {
+		if err := f.store.ReevaluateNow(f.ctx, "waits"); err != nil {
+			t.Fatalf("Reevaluate: %v", err)
+		}
+		f.materialize(10, func(_ time.Time, s store.Schedule) store.Decision {
+			looks++
+			return store.Decision{NextAt: s.NextAt, Fault: "no such zone"}
+		})
+	}
+	if looks != 1 || f.schedule("waits").Fault == nil {
+		t.Errorf("a schedule with a fault is evaluated %d times, want once", looks)
+	}
+}
