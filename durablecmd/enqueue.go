@@ -18,12 +18,12 @@ type enqueueVerb struct {
 	Job         string         `arg:"" help:"Name of the job, as a worker has declared it."`
 	Args        string         `default:"{}" help:"Args as JSON; - reads standard input."`
 	In          *time.Duration `xor:"due" help:"Delay before the run is due, such as 5m."`
-	At          *time.Time     `xor:"due" help:"Time at which the run is due, such as 2030-01-31T08:00:00Z."`
+	At          *timestamp     `xor:"due" help:"Time at which the run is due, such as 2030-01-31T08:00:00Z."`
 	Queue       *string        `help:"Queue. Default: the job's."`
 	Priority    *int           `help:"Priority, -4 to 4, larger first. Default: the job's."`
 	MaxAttempts *int           `help:"Number of attempts before the run is dead. Default: the job's."`
 	Timeout     *time.Duration `help:"Time limit of an attempt; 0: none. Default: the job's."`
-	ExpiresAt   *time.Time     `help:"Cancel the run if it has not started by this time."`
+	ExpiresAt   *timestamp     `help:"Cancel the run if it has not started by this time."`
 	Tag         []string       `sep:"none" help:"Tag of the run. Repeatable."`
 	Meta        metaFlag       `sep:"none" placeholder:"NAME=VALUE" help:"Metadata of the run. Repeatable."`
 	LimitedBy   []string       `sep:"none" placeholder:"NAME=KEY" help:"Key of a limit for this run, such as tenant=acme or api*2. Repeatable. Default: the job's limits."`
@@ -118,12 +118,12 @@ func (v enqueueVerb) declared(ctx context.Context, o *operate.Actor) (durable.Jo
 func (v enqueueVerb) options() []durable.Option {
 	var options []durable.Option
 	options = given(options, v.In, durable.After)
-	options = given(options, v.At, durable.At)
+	options = given(options, (*time.Time)(v.At), durable.At)
 	options = given(options, v.Queue, durable.OnQueue)
 	options = given(options, v.Priority, durable.Priority)
 	options = given(options, v.MaxAttempts, durable.MaxAttempts)
 	options = given(options, v.Timeout, durable.Timeout)
-	options = given(options, v.ExpiresAt, durable.ExpiresAt)
+	options = given(options, (*time.Time)(v.ExpiresAt), durable.ExpiresAt)
 	if len(v.Tag) > 0 {
 		options = append(options, durable.Tags(v.Tag...))
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
+	"strconv"
 	"strings"
 	"time"
 
@@ -34,6 +36,32 @@ func (w *word) Decode(ctx *kong.DecodeContext) error {
 	}
 	*w = word(text)
 	return nil
+}
+
+// values are how flags that are numbers and durations are read: the parser's own words for what
+// is missing or wrong are those of a programmer.
+func values() []kong.Option {
+	return []kong.Option{
+		valueOf("want a whole number, such as 10", strconv.Atoi),
+		valueOf("want a whole number, such as 10", func(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) }),
+		valueOf("want a duration, such as 90s, 10m or 48h", time.ParseDuration),
+	}
+}
+
+// valueOf is how flags of type T are read.
+func valueOf[T any](want string, read func(text string) (T, error)) kong.Option {
+	return kong.TypeMapper(reflect.TypeFor[T](), kong.MapperFunc(func(ctx *kong.DecodeContext, target reflect.Value) error {
+		var text word
+		if err := text.Decode(ctx); err != nil {
+			return err
+		}
+		value, err := read(string(text))
+		if err != nil {
+			return fmt.Errorf("%.50q: %s", string(text), want)
+		}
+		target.Set(reflect.ValueOf(value))
+		return nil
+	}))
 }
 
 // words are the values of a flag that may be repeated, or hold several
@@ -159,6 +187,23 @@ func (i *instant) on(now time.Time) time.Time {
 		return time.Time{}
 	}
 	return i.On(now)
+}
+
+// timestamp is the value of a flag that takes a time, in the future or in the past.
+type timestamp time.Time
+
+// Decode reads the value.
+func (t *timestamp) Decode(ctx *kong.DecodeContext) error {
+	var text word
+	if err := text.Decode(ctx); err != nil {
+		return err
+	}
+	at, err := time.Parse(time.RFC3339, string(text))
+	if err != nil {
+		return fmt.Errorf("%.50q: want a time with its zone, such as 2030-01-31T08:00:00Z", string(text))
+	}
+	*t = timestamp(at)
+	return nil
 }
 
 // checkLimit refuses a --limit that no list can have.

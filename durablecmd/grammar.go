@@ -62,7 +62,7 @@ func (p *program) parse() (verb func(ctx context.Context) error, err error) {
 		}
 	}
 	ended, printed := false, &faultKeeper{Writer: p.stdout}
-	options := append(p.seams.options(), kong.Name(p.name), kong.Writers(printed, p.stderr), kong.Exit(func(int) { ended = true }),
+	options := append(slices.Concat(values(), p.seams.options()), kong.Name(p.name), kong.Writers(printed, p.stderr), kong.Exit(func(int) { ended = true }),
 		kong.Description("A durable background worker: runs survive crashes, retries and deploys.\n\n"+
 			"Configuration comes from environment variables; see the command config.\n\n"+
 			"Exit codes: 0 done, 1 error, 2 wrong usage or configuration, 3 the run waited for is dead or cancelled, 4 it did not end in time."),

@@ -18,7 +18,7 @@ import (
 type scheduleFlags struct {
 	Cron          *string        `xor:"rule" help:"Cron expression of 5 or 6 fields, or a word such as @daily."`
 	Every         *time.Duration `xor:"rule" help:"Interval, at least 1s."`
-	Once          *time.Time     `xor:"rule" help:"A single time, such as 2030-01-31T08:00:00Z."`
+	Once          *timestamp     `xor:"rule" help:"A single time, such as 2030-01-31T08:00:00Z."`
 	Zone          *string        `help:"IANA time zone, such as Europe/Berlin. Default UTC."`
 	Args          *string        `help:"Args of each run as JSON."`
 	CatchUp       *string        `help:"What to do with missed occurrences: skip (default), latest or all."`
@@ -26,8 +26,8 @@ type scheduleFlags struct {
 	CatchUpMost   *int           `help:"Maximum number of missed occurrences that become runs, the latest ones; 0: 1000."`
 	MaxUnfinished *int           `help:"Maximum number of unfinished runs before --overlap applies, across all workers (1 to 1000). Default 1."`
 	Overlap       *string        `help:"What to do with an occurrence while an earlier run has not ended: skip (default), wait or allow."`
-	Start         *time.Time     `help:"No occurrences before this time; 0001-01-01T00:00:00Z removes the bound."`
-	End           *time.Time     `help:"No occurrences at or after this time; 0001-01-01T00:00:00Z removes the bound."`
+	Start         *timestamp     `help:"No occurrences before this time; 0001-01-01T00:00:00Z removes the bound."`
+	End           *timestamp     `help:"No occurrences at or after this time; 0001-01-01T00:00:00Z removes the bound."`
 	Blackout      []string       `sep:"none" help:"No occurrences within: sat,sun or mon-fri/22:00/06:00 or 2026-12-24/2026-12-26. Repeatable; replaces all earlier ones; none removes them."`
 	Jitter        *time.Duration `help:"Delay each run by a random time up to this."`
 	Spread        *time.Duration `help:"Delay all occurrences by one fixed time below this, derived from the name."`
@@ -71,7 +71,7 @@ func (f scheduleFlags) apply(s *store.Schedule) error {
 	case f.Every != nil:
 		s.Rule = durable.Every(*f.Every).In(zone)
 	case f.Once != nil:
-		s.Rule = durable.Once(*f.Once).In(zone)
+		s.Rule = durable.Once(time.Time(*f.Once)).In(zone)
 	}
 	set(&s.Rule.Zone, f.Zone)
 	if f.Args != nil {
@@ -86,8 +86,8 @@ func (f scheduleFlags) apply(s *store.Schedule) error {
 	}
 	set(&plan.MaxUnfinished, f.MaxUnfinished)
 	set((*string)(&plan.Overlap), f.Overlap)
-	set(&plan.Start, f.Start)
-	set(&plan.End, f.End)
+	set(&plan.Start, (*time.Time)(f.Start))
+	set(&plan.End, (*time.Time)(f.End))
 	set((*time.Duration)(&plan.Jitter), f.Jitter)
 	set((*time.Duration)(&plan.Spread), f.Spread)
 	set(&s.Queue, f.Queue)

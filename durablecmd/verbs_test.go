@@ -50,6 +50,25 @@ func TestWrongUsageExitsWith2(t *testing.T) {
 		"Run \"durable-worker runs list --help\" for usage.\n", e.stderr)
 }
 
+func TestAValueThatIsMissingOrWrongIsSaidInPlainWords(t *testing.T) {
+	t.Parallel()
+	const empty = "must not be empty: omit the flag, or give it a value"
+	for line, want := range map[string]string{
+		"runs wait 7 --timeout":            "--timeout: " + empty,
+		"runs wait 7 --timeout=":           "--timeout: " + empty,
+		"runs wait 7 --timeout 2d":         `--timeout: "2d": want a duration, such as 90s, 10m or 48h`,
+		"locks forced --limit":             "--limit: " + empty,
+		"locks forced --limit x":           `--limit: "x": want a whole number, such as 10`,
+		"queues set mail --max-concurrent": "--max-concurrent: " + empty,
+		"enqueue sleep --at":               "--at: " + empty,
+		"enqueue sleep --at 2030-01-31":    `--at: "2030-01-31": want a time with its zone, such as 2030-01-31T08:00:00Z`,
+	} {
+		e := execute(t, nil, strings.Fields(line)...)
+		require.Equal(t, 2, e.code, line)
+		require.True(t, strings.HasPrefix(e.stderr, "durable-worker: "+want+"\n"), "%s: %s", line, e.stderr)
+	}
+}
+
 func TestHelpAndVersionExitWith0(t *testing.T) {
 	t.Parallel()
 	for _, line := range []string{"--help", "enqueue --help", "runs show --help", "--version", "version", "version --json"} {
