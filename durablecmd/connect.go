@@ -161,11 +161,18 @@ func (p *program) withStore(ctx context.Context, use schemaUse, work func(contex
 // operator returns what a command works with: the store, and locks, which may be
 // nil.
 func (p *program) operator(db backend.Store, locks lock.Locks) *operate.Operator {
-	return operate.New(db, operate.Config{Locks: locks, Jobs: p.jobs, Examine: db.Examine, Disconnected: backend.Disconnected,
-		Transient: backend.Transient, Repeating: p.repeating, Redact: p.redact, Changed: p.changed, Now: p.now})
+	config := p.operating(db, locks)
+	config.Repeating = p.repeating
+	return operate.New(db, config)
 }
 
-// repeating says on stderr that a call is repeated.
+// operating is the configuration of all operators of this program.
+func (p *program) operating(db backend.Store, locks lock.Locks) operate.Config {
+	return operate.Config{Locks: locks, Jobs: p.jobs, Examine: db.Examine, Disconnected: backend.Disconnected,
+		Transient: backend.Transient, Redact: p.redact, Changed: p.changed, Now: p.now}
+}
+
+// repeating tells the person at the terminal that a command's call is repeated.
 func (p *program) repeating(err error, pause time.Duration) {
 	fmt.Fprintf(p.stderr, "%s: the connection to the database was lost, trying again in %v: %s\n", p.name, pause, printable(err.Error()))
 }

@@ -92,7 +92,7 @@ func (b *board) open(db backend.Store, locks lock.Locks, changed func(store.Chan
 		return func() {}
 	}
 	b.p.changed = changed
-	operator := b.p.operator(db, locks)
+	operator := operate.New(db, b.p.operating(db, locks)) // what it repeats is no news: a request that fails is logged
 	handler, err := b.handler(operator)
 	if err != nil { // the configuration has been checked
 		b.logger.Error("the dashboard cannot be served", "event", "dashboard.failed", "error", err)

@@ -1,6 +1,7 @@
 package durablecmd_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -32,4 +33,20 @@ func TestCommandsRepeatThemselvesAfterALostConnection(t *testing.T) {
 	e = do(1000, "CountSome", "runs", "count")
 	require.Equal(t, 1, e.code)
 	require.Equal(t, 4, strings.Count(e.stderr, lost), "bounded: %s", e.stderr)
+}
+
+// A process that serves pages and the API repeats calls too, and its log has no line for it
+// that a program which reads the log cannot read.
+func TestAServedCallIsRepeatedWithoutANotice(t *testing.T) {
+	t.Parallel()
+	env := []string{"DURABLE_DATABASE_URL=" + pgtest.Server(t), "DURABLE_SCHEMA=repeats_served", "DURABLE_MIGRATE=true", "DURABLE_LOG_FORMAT=json", "DURABLE_DASHBOARD_ADDR=127.0.0.1:0"}
+	s := serveWith(t, durablecmd.Start{Env: env, Setup: stock, Connect: pgtest.Cut("CountSome", 3)})
+	s.logs("worker started")
+	code, text := call(t, client(t), "GET", "http://"+s.dashboard()+"/api/v1/counts", "")
+	require.Equal(t, 200, code, text)
+	s.signal()
+	require.Equal(t, 0, s.ends())
+	for line := range strings.Lines(s.stderr.String()) {
+		require.True(t, json.Valid([]byte(line)), line)
+	}
 }
