@@ -33,11 +33,12 @@ func (h *history) bulk() {
 			for i := range ids {
 				ids[i] = listed.Runs[i].ID
 			}
-			inOrder(ids)
-			changed, err := s.Operate(h.t.Context(), store.RunCommand{Action: action, Runs: ids, By: "ann", Reason: "all", Bulk: change})
-			require.NoError(h.t, err)
-			for _, one := range changed {
-				answer = append(answer, one)
+			for _, part := range parts(action, ids) {
+				changed, err := s.Operate(h.t.Context(), store.RunCommand{Action: action, Runs: part, By: "ann", Reason: "all", Bulk: change})
+				require.NoError(h.t, err)
+				for _, one := range changed {
+					answer = append(answer, one)
+				}
 			}
 			if page.Before = listed.Next; listed.Next == (store.RunID{}) {
 				return answer
@@ -46,10 +47,15 @@ func (h *history) bulk() {
 	})
 }
 
-// inOrder sorts the runs of a command. To which of two runs a retry gives their key is the
-// store's to say: PostgreSQL changes the one that was made first.
-func inOrder(ids []store.RunID) {
+// parts are the commands that change some runs. Which of the runs of one retry is due first,
+// and to which of two it gives their key, is the store's to say: PostgreSQL retries those with a
+// key after the others. So each run is retried on its own, the one that was made first before the others.
+func parts(action store.RunAction, ids []store.RunID) [][]store.RunID {
 	slices.SortFunc(ids, func(a, b store.RunID) int { return slices.Compare(a[:], b[:]) })
+	if action != store.RetryRuns {
+		return [][]store.RunID{ids}
+	}
+	return slices.Collect(slices.Chunk(ids, 1))
 }
 
 func (h *history) reveal() {

@@ -563,11 +563,14 @@ func (h *history) some() []store.RunID {
 
 func (h *history) operate() {
 	action := one(h, store.CancelRuns, store.RetryRuns, store.RetryRuns, store.DeleteRuns)
-	ids := h.some()
-	inOrder(ids)
-	h.each(fmt.Sprint(action, ids), func(s backend.Store) any {
-		changed, err := s.Operate(h.t.Context(), store.RunCommand{Action: action, Runs: ids, By: "ann", Reason: "why"})
-		return []any{changed, wordOf(err)}
+	commands := parts(action, h.some())
+	h.each(fmt.Sprint(action, commands), func(s backend.Store) any {
+		var answer []any
+		for _, ids := range commands {
+			changed, err := s.Operate(h.t.Context(), store.RunCommand{Action: action, Runs: ids, By: "ann", Reason: "why"})
+			answer = append(answer, changed, wordOf(err))
+		}
+		return answer
 	})
 }
 
