@@ -172,7 +172,7 @@ func (p *program) operating(db backend.Store, locks lock.Locks) operate.Config {
 		Transient: backend.Transient, Redact: p.redact, Changed: p.changed, Now: p.now}
 }
 
-// repeating tells the person at the terminal that a command's call is repeated.
+// repeating reports on stderr, for the person at the terminal, that a command repeats a call.
 func (p *program) repeating(err error, pause time.Duration) {
 	fmt.Fprintf(p.stderr, "%s: the connection to the database was lost, trying again in %v: %s\n", p.name, pause, printable(err.Error()))
 }
