@@ -9,8 +9,11 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
@@ -31,14 +34,15 @@ import (
 // and events that leave for a collector, and the API and the pages, on connections of
 // their own, with one stream open on one of the workers. OTEL_TRACES_SAMPLER chooses among the traces; by default all are taken.
 type operated struct {
-	db       backend.Store
-	operator *operate.Operator
-	server   *httptest.Server
-	tally    *observe.Tally
-	spans    *otlp.TracerProvider
-	stream   *events.Stream
-	end      context.CancelFunc
-	running  sync.WaitGroup
+	db        backend.Store
+	operator  *operate.Operator
+	operators string // where they are told of this worker
+	server    *httptest.Server
+	tally     *observe.Tally
+	spans     *otlp.TracerProvider
+	stream    *events.Stream
+	end       context.CancelFunc
+	running   sync.WaitGroup
 }
 
 const (
@@ -50,7 +54,7 @@ const operatorToken = "bench-operator-0123456789abcdef" //nolint:gosec // of a s
 
 // operatedOf switches it on in the configuration of a worker.
 func operatedOf(ctx context.Context, s spec, config *durable.WorkerConfig, logger *slog.Logger) (o *operated, err error) {
-	o = &operated{tally: observe.NewTally()}
+	o = &operated{tally: observe.NewTally(), operators: s.Collector}
 	if o.db, err = backend.Open(ctx, s.Target, backend.Config{Logger: logger, Operators: true}); err != nil {
 		return nil, err
 	}
@@ -92,45 +96,31 @@ func (o *operated) serve(logger *slog.Logger) error {
 	mux := http.NewServeMux()
 	mux.Handle("/api/v1/", http.StripPrefix("/api/v1", v1))
 	mux.Handle("/", pages)
+	var scrapes atomic.Int64
+	scrapes.Store(rand.Int64N(samplePause))
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		if scrapes.Add(1)%samplePause == 0 {
+			if _, err := o.operator.Sample(r.Context()); err != nil && r.Context().Err() == nil {
+				fmt.Fprintln(os.Stderr, "sample:", err)
+			}
+		}
 		metrics.Serve(w, r, metrics.Snapshot{Totals: o.tally.Totals()})
 	})
 	o.server = httptest.NewServer(mux)
 	return nil
 }
 
-// begin starts the scrapes, at some time of their pause, and a stream if someone looks at
-// the pages.
+// begin sends events, and tells the operators where they find this worker.
 func (o *operated) begin(ctx context.Context, watched bool) {
 	ctx, o.end = context.WithCancel(ctx)
 	o.running.Go(func() { o.stream.Run(ctx) })
-	if watched {
-		o.running.Go(func() { o.ask(ctx, "/api/v1/events") })
-	}
-	o.running.Go(func() {
-		if pause(ctx, rand.N(scrapePause)) != nil {
-			return
-		}
-		tick := time.NewTicker(scrapePause)
-		defer tick.Stop()
-		for n := rand.IntN(samplePause); ctx.Err() == nil; n++ {
-			if n%samplePause == 0 {
-				if _, err := o.operator.Sample(ctx); err != nil && ctx.Err() == nil {
-					fmt.Fprintln(os.Stderr, "sample:", err)
-				}
-			}
-			o.ask(ctx, "/metrics")
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-			}
-		}
-	})
+	there := url.Values{"url": {o.server.URL}, "watched": {strconv.FormatBool(watched)}}
+	o.running.Go(func() { ask(ctx, o.operators+"/workers?"+there.Encode()) })
 }
 
 // ask reads an answer to its end.
-func (o *operated) ask(ctx context.Context, path string) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, o.server.URL+path, nil)
+func ask(ctx context.Context, url string) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return
 	}
@@ -141,7 +131,7 @@ func (o *operated) ask(ctx context.Context, path string) {
 	}
 	defer func() { _ = answer.Body.Close() }()
 	if answer.StatusCode != http.StatusOK {
-		fmt.Fprintf(os.Stderr, "%s: %s\n", path, answer.Status)
+		fmt.Fprintf(os.Stderr, "%s: %s\n", url, answer.Status)
 	}
 	_, _ = io.Copy(io.Discard, answer.Body)
 }
@@ -165,12 +155,51 @@ func (o *operated) close() (err error) {
 	return err
 }
 
-// collects takes what is sent to it, and keeps nothing.
-func collects() *httptest.Server {
-	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		w.WriteHeader(http.StatusOK)
-	}))
+// operators are who asks workers and gets what they send. They are in a process of their own, so
+// that the workers' CPU is the workers'.
+type operators struct {
+	server  *httptest.Server
+	end     context.CancelFunc
+	running sync.WaitGroup
+}
+
+func operatorsOf(ctx context.Context) *operators {
+	o := &operators{}
+	ctx, o.end = context.WithCancel(ctx)
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
+	mux.HandleFunc("GET /workers", func(_ http.ResponseWriter, r *http.Request) {
+		worker := r.FormValue("url")
+		o.running.Go(func() { scrape(ctx, worker+"/metrics") })
+		if r.FormValue("watched") == "true" {
+			o.running.Go(func() { ask(ctx, worker+"/api/v1/events") })
+		}
+	})
+	o.server = httptest.NewServer(mux)
+	return o
+}
+
+// scrape reads the metrics of a worker, the first time at some time of the pause.
+func scrape(ctx context.Context, url string) {
+	if pause(ctx, rand.N(scrapePause)) != nil {
+		return
+	}
+	tick := time.NewTicker(scrapePause)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		ask(ctx, url)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (o *operators) close() {
+	o.end()
+	o.server.CloseClientConnections()
+	o.server.Close()
+	o.running.Wait()
 }
 
 // operatedRows measure workers with all that operating offers switched on beside the
@@ -179,9 +208,9 @@ func operatedRows(n int, window time.Duration) []row {
 	with := func(what string, measure func(ctx context.Context, b *bench, s spec, label string) (sample, error)) []side {
 		return []side{
 			{name: "operated", measure: func(ctx context.Context, b *bench, label string) (sample, error) {
-				collector := collects()
-				defer collector.Close()
-				return measure(ctx, b, spec{Contender: ours, Collector: collector.URL}, label)
+				o := operatorsOf(ctx)
+				defer o.close()
+				return measure(ctx, b, spec{Contender: ours, Collector: o.server.URL}, label)
 			}},
 			{name: what, measure: func(ctx context.Context, b *bench, label string) (sample, error) {
 				return measure(ctx, b, spec{Contender: ours}, label)
