@@ -36,7 +36,7 @@ import (
 type operated struct {
 	db        backend.Store
 	operator  *operate.Operator
-	operators string // where they are told of this worker
+	operators string // URL at which this worker announces itself
 	server    *httptest.Server
 	tally     *observe.Tally
 	spans     *otlp.TracerProvider
@@ -110,7 +110,7 @@ func (o *operated) serve(logger *slog.Logger) error {
 	return nil
 }
 
-// begin sends events, and tells the operators where they find this worker.
+// begin sends events, and announces this worker to the operators.
 func (o *operated) begin(ctx context.Context, watched bool) {
 	ctx, o.end = context.WithCancel(ctx)
 	o.running.Go(func() { o.stream.Run(ctx) })
@@ -155,8 +155,8 @@ func (o *operated) close() (err error) {
 	return err
 }
 
-// operators are who asks workers and gets what they send. They are in a process of their own, so
-// that the workers' CPU is the workers'.
+// operators scrape the workers that announce themselves, watch one of them, and take what they
+// send. They run in the process of the benchmark, so their CPU is not counted as the workers'.
 type operators struct {
 	server  *httptest.Server
 	end     context.CancelFunc

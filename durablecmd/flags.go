@@ -38,17 +38,22 @@ func (w *word) Decode(ctx *kong.DecodeContext) error {
 	return nil
 }
 
-// values are how flags that are numbers and durations are read: the parser's own words for what
-// is missing or wrong are those of a programmer.
+const wantNumber = "want a whole number of at most 64 bits, such as 10"
+
+// values replace how the parser reads numbers and durations. They accept the same, but say in
+// plain words what is missing or wrong.
 func values() []kong.Option {
 	return []kong.Option{
-		valueOf("want a whole number, such as 10", strconv.Atoi),
-		valueOf("want a whole number, such as 10", func(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) }),
+		valueOf(wantNumber, func(text string) (int, error) {
+			n, err := strconv.ParseInt(text, 0, strconv.IntSize)
+			return int(n), err
+		}),
+		valueOf(wantNumber, func(text string) (int64, error) { return strconv.ParseInt(text, 0, 64) }),
 		valueOf("want a duration, such as 90s, 10m or 48h", time.ParseDuration),
 	}
 }
 
-// valueOf is how flags of type T are read.
+// valueOf reads flags of type T, and refuses what read does not accept with the words of want.
 func valueOf[T any](want string, read func(text string) (T, error)) kong.Option {
 	return kong.TypeMapper(reflect.TypeFor[T](), kong.MapperFunc(func(ctx *kong.DecodeContext, target reflect.Value) error {
 		var text word

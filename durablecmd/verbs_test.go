@@ -58,7 +58,7 @@ func TestAValueThatIsMissingOrWrongIsSaidInPlainWords(t *testing.T) {
 		"runs wait 7 --timeout=":           "--timeout: " + empty,
 		"runs wait 7 --timeout 2d":         `--timeout: "2d": want a duration, such as 90s, 10m or 48h`,
 		"locks forced --limit":             "--limit: " + empty,
-		"locks forced --limit x":           `--limit: "x": want a whole number, such as 10`,
+		"locks forced --limit x":           `--limit: "x": want a whole number of at most 64 bits, such as 10`,
 		"queues set mail --max-concurrent": "--max-concurrent: " + empty,
 		"enqueue sleep --at":               "--at: " + empty,
 		"enqueue sleep --at 2030-01-31":    `--at: "2030-01-31": want a time with its zone, such as 2030-01-31T08:00:00Z`,
