@@ -50,19 +50,10 @@ func (o *orders) take(ctx context.Context, item string) (int64, error) {
 // perform ships an order once, however often it is called: the order and the end
 // of the run are changed in one transaction.
 func (o *orders) perform(ctx context.Context, run *durable.Run[shipArgs]) error {
-	tx, err := o.db.BeginTx(ctx, nil)
-	if err != nil {
+	return sqlite.Completing(o.store, o.db)(ctx, run, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "UPDATE shop_orders SET shipped_at = datetime() WHERE id = $1", run.Args.Order)
 		return err
-	}
-	defer func() { _ = tx.Rollback() }()
-	_, err = tx.ExecContext(ctx, "UPDATE shop_orders SET shipped_at = datetime() WHERE id = $1", run.Args.Order)
-	if err != nil {
-		return err
-	}
-	if err := run.CompleteIn(ctx, o.store.WithTx(tx)); err != nil {
-		return err
-	}
-	return tx.Commit()
+	})
 }
 
 // ServeHTTP takes orders by POST and reports how many have been shipped by GET.

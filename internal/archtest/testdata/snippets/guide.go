@@ -28,7 +28,10 @@ type invoiceArgs struct{}
 //snippet
 
 type (
-	orders   struct{ store *sqlite.Store }
+	orders struct {
+		store *sqlite.Store
+		db    *sql.DB
+	}
 	shipArgs struct{ Order int64 }
 )
 
@@ -37,7 +40,7 @@ func _(ctx context.Context, o orders, tx *sql.Tx, ship func() durable.Job[shipAr
 	return id, nil
 }
 
-func _(ctx context.Context, o orders, tx *sql.Tx, run *durable.Run[shipArgs]) error {
+func _(ctx context.Context, o orders, run *durable.Run[shipArgs]) error {
 	//snippet
 }
 

@@ -8,13 +8,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/durable/durabletest"
 	signup "github.com/durable-worker/durable-worker/examples/testing"
-	"github.com/durable-worker/durable-worker/store/memory"
+	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres"
 )
 
@@ -42,11 +43,13 @@ func _(t *testing.T, mail *outbox) {
 	//snippet
 }
 
-type shipper struct {
-	begin func(context.Context) (work, error)
-}
+var ship = durable.NewJob[int64]("ship")
 
 //snippet
+
+func _(t *testing.T) {
+	//snippet
+}
 
 func _(t *testing.T, kit *durabletest.Kit, register func(*durable.Worker), Export durable.Job[string], args string) {
 	//snippet
