@@ -62,13 +62,14 @@ type Plan struct {
 }
 
 // CatchUpPolicy says what happens to occurrences that no worker could
-// materialize within a minute of their instant.
+// materialize within a minute of their instant. Those after them that are less
+// late are on time.
 type CatchUpPolicy string
 
 // The policies. The empty one is CatchUpSkip, and CatchUpLatest for Once.
 const (
 	CatchUpSkip   CatchUpPolicy = "skip"   // they are skipped, and recorded as missed
-	CatchUpLatest CatchUpPolicy = "latest" // the last one becomes a run
+	CatchUpLatest CatchUpPolicy = "latest" // the last one becomes a run, unless OverlapSkip would then skip one that is on time
 	CatchUpAll    CatchUpPolicy = "all"    // all become runs, within the bounds
 )
 
