@@ -330,12 +330,23 @@ func askedNow(t *testing.T, f *fixture) {
 }
 
 func badRuleAlone(t *testing.T, f *fixture) {
-	bad := newSchedule("bad")
-	bad.Rule = store.Cron("0 0 30 2 *", "UTC") // no worker of today declares this
-	f.declare(bad)
-	f.until(f.planned("good"), hourly("good"))
-	if now := f.schedule("bad"); now.Fault == nil {
-		t.Errorf("%+v, want a fault", now)
+	// No worker of today declares these, but a newer one may, or a person.
+	for name, change := range map[string]func(s *store.Schedule){
+		"never":   func(s *store.Schedule) { s.Rule = store.Cron("0 0 30 2 *", "UTC") },
+		"overlap": func(s *store.Schedule) { s.Plan.Overlap = "queue" },
+		"catchup": func(s *store.Schedule) { s.Plan.CatchUp = "newest" },
+		"most":    func(s *store.Schedule) { s.Plan.CatchUp, s.Plan.CatchUpMost = store.CatchUpAll, -1 },
+	} {
+		bad := newSchedule(name)
+		bad.Rule, bad.Plan = store.Every(time.Minute), store.Plan{}
+		change(&bad)
+		f.declare(bad)
+		f.advance(time.Hour)
+		f.until(f.planned("good-"+name), hourly("good-"+name))
+		if now := f.schedule(name); now.Fault == nil {
+			t.Errorf("%+v, want a fault", now)
+		}
+		f.wantMade(name, 0)
 	}
 }
 
