@@ -124,10 +124,14 @@ func limitText(l *operate.LimitRule) string {
 }
 
 func limitState(l *operate.LimitView) string {
+	state := l.State.String()
 	if l.Edited {
-		return l.State.String() + ", edited"
+		state += ", edited"
 	}
-	return l.State.String()
+	if l.Fault != "" {
+		state += ", faulty"
+	}
+	return state
 }
 
 // Run prints one key of a limit.
@@ -150,6 +154,9 @@ func (p *program) printGate(gate *operate.GateView) error {
 	table.row("key", orDash(&gate.Key))
 	table.row("kind", gate.Limit.Kind.String()+", "+limitText(&gate.Limit))
 	table.row("state", gate.Limit.State.String())
+	if gate.Limit.Fault != "" {
+		table.row("faulty", gate.Limit.Fault)
+	}
 	table.row("in use", strconv.Itoa(gate.InUse))
 	table.row("waiting", number(gate.Waiting))
 	table.row("next", p.agoOrDash(gate.NextAt))

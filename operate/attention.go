@@ -187,6 +187,12 @@ func attendSchedules(schedules []store.ScheduleRecord, now time.Time) (items []A
 func attendLimits(limits []store.LimitInfo, now time.Time) (items []Attention) {
 	for i := range limits {
 		l := &limits[i]
+		if l.Fault != "" && l.State != store.LimitOff {
+			items = append(items, Attention{Kind: AttentionLimitFault, Level: store.Failed, Subject: l.Name,
+				Text: fmt.Sprintf("limit %s cannot be applied, and admits nothing: %s", l.Name, l.Fault), Next: []Remedy{{"off", RoleOperator,
+					"deploy the version that has stored it everywhere, or correct it, or turn it off", "limits show " + shellWord(l.Name)}}})
+			continue
+		}
 		if l.Waiting.N == 0 || l.OldestDue == nil || now.Sub(*l.OldestDue) < limitFullAfter {
 			continue
 		}
@@ -243,6 +249,7 @@ func (o *Operator) ExamineAttention(ctx context.Context) (f store.Findings) {
 var attentionNames = map[AttentionKind]string{ //nolint:gochecknoglobals // a constant table
 	AttentionOverdue: "queues", AttentionPausedWithWork: "queues", AttentionIsolatedWaiting: "queues", AttentionDead: "problems",
 	AttentionStuck: "handlers", AttentionExpiredLeases: "leases", AttentionScheduleLate: "schedules", AttentionLimitFull: "limits",
+	AttentionLimitFault:  "limits",
 	AttentionLockOverdue: "locks",
 }
 

@@ -139,7 +139,9 @@ func (a *Actor) Rerun(ctx context.Context, id store.RunID, args json.RawMessage,
 	}
 	run := durable.RunOf(job, args, options...)
 	if same && len(run.Limits) == 0 {
-		run.Limits = usesOf(record.Limits)
+		if run.Limits, err = usesOf(record.Limits); err != nil {
+			return NamedRun{}, fmt.Errorf("rerun: %w: %w", store.ErrInvalid, err)
+		}
 	}
 	if len(run.Tags) == 0 {
 		run.Tags = record.Tags
@@ -152,16 +154,18 @@ func (a *Actor) Rerun(ctx context.Context, id store.RunID, args json.RawMessage,
 	return NamedRun{run.ID}, nil
 }
 
-// usesOf reads the limits of a record; what cannot be read, which only a change by hand
-// can leave, is left out.
-func usesOf(texts []string) (uses []store.LimitUse) {
+// usesOf reads the limits of a record.
+func usesOf(texts []string) (uses []store.LimitUse, err error) {
 	for _, text := range texts {
 		use, err := store.ParseLimitUse(text)
-		if _, capped := store.CappedQueue(use.Limit); err == nil && !capped { // the queue has its cap itself
+		if err != nil {
+			return nil, err
+		}
+		if _, capped := store.CappedQueue(use.Limit); !capped { // the queue has its cap itself
 			uses = append(uses, use)
 		}
 	}
-	return uses
+	return uses, nil
 }
 
 // inherited is metadata with what has been given beside it.

@@ -21,13 +21,24 @@ func (e *explaining) limits() {
 		if g.Use.Mode == store.LimitRelease || e.hasPermit(g) {
 			continue
 		}
-		switch g.Limit.State {
-		case store.LimitDraining:
+		switch off := g.Limit.State == store.LimitOff || g.Limit.State == store.LimitRemoved; {
+		case off:
+		case g.Limit.Fault != "":
+			e.block(Blocker{Kind: BlockerLimitFault, Text: limitName(g) + " cannot be applied, and admits nothing: " + g.Limit.Fault}, e.gateDetail(g),
+				Remedy{"upgrade", RoleDeployer, "if a newer program has stored it, deploy that version everywhere", ""},
+				Remedy{"off", RoleOperator, "turn the limit off", "limits off " + shellWord(g.Limit.Name)})
+		case g.Limit.State == store.LimitDraining:
 			e.block(Blocker{Kind: BlockerLimitDraining, Text: limitName(g) + " is draining: it admits nothing"}, e.gateDetail(g),
 				Remedy{"resume", RoleOperator, "resume the limit", "limits resume " + shellWord(g.Limit.Name)},
 				Remedy{"off", RoleOperator, "turn the limit off", "limits off " + shellWord(g.Limit.Name)})
-		case store.LimitActive:
+		default:
 			e.limit(g, due)
+		}
+	}
+	for _, text := range e.Facts.Run.Limits {
+		if _, err := store.ParseLimitUse(text); err != nil {
+			e.block(Blocker{Kind: BlockerLimitFault, Text: "this program cannot read what the run says of its limits: " + err.Error()}, nil,
+				Remedy{"upgrade", RoleDeployer, "if a newer program has stored it, deploy that version everywhere", ""})
 		}
 	}
 	if len(e.Gates) > 0 && due {

@@ -131,6 +131,10 @@ func explained() []struct {
 		{"limit lowered", limited(limit(store.LimitActive, 2, 5))},
 		{"limit draining", limited(limit(store.LimitDraining, 2, 2))},
 		{"limit off", limited(limit(store.LimitOff, 2, 2))},
+		{"limit that is not known", change(limited(limit(store.LimitActive, 2, 0)), func(f *store.Facts) {
+			f.Gates[0].Limit.Kind, f.Gates[0].Limit.Fault = 9, "limit kind(9) is unknown"
+		})},
+		{"limits that cannot be read", change(waiting, func(f *store.Facts) { f.Run.Limits = []string{"api!someday"} })},
 		{"limit, a place of its own", change(limited(limit(store.LimitActive, 2, 2)), func(f *store.Facts) { f.Gates[0].Permits[0].Owner = explainedID })},
 		{"limit of a rate", change(limited(limit(store.LimitActive, 2, 0)), func(f *store.Facts) {
 			f.Gates[0].Limit.Kind, f.Gates[0].NextAt, f.Gates[0].Permits = store.LimitTokenBucket, after(30*time.Second), nil

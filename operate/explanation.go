@@ -51,6 +51,7 @@ const (
 	BlockerIsolated        BlockerKind = "isolated"
 	BlockerLimit           BlockerKind = "limit"
 	BlockerLimitDraining   BlockerKind = "limit_draining"
+	BlockerLimitFault      BlockerKind = "limit_fault" // this program cannot apply it
 	BlockerRowHeld         BlockerKind = "row_held"
 	BlockerPolling         BlockerKind = "polling"
 	BlockerTakeoverPause   BlockerKind = "takeover_pause"

@@ -61,6 +61,7 @@ const (
 	AttentionScheduleLate     AttentionKind = "schedule_late"     // its next occurrence should have come
 	AttentionLockOverdue      AttentionKind = "lock_overdue"      // it is held for long
 	AttentionLimitFull        AttentionKind = "limit_full"        // runs have waited for it for long
+	AttentionLimitFault       AttentionKind = "limit_fault"       // this program cannot apply it
 )
 
 // Attention is one thing that needs attention.

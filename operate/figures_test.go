@@ -114,6 +114,8 @@ func TestAttend(t *testing.T) {
 		{"late", operate.AttentionFacts{Workers: alive, Survey: store.Survey{At: at}, Schedules: []store.ScheduleRecord{{Name: "nightly", NextAt: before(5 * time.Minute)}}}, operate.AttentionScheduleLate, store.Warning, "nightly was due 5 min ago"},
 		{"limit", operate.AttentionFacts{Workers: alive, Survey: store.Survey{At: at}, Limits: []store.LimitInfo{{Limit: store.Limit{Name: "api"}, Waiting: store.Count{N: 9}, OldestDue: before(11 * time.Minute)}}},
 			operate.AttentionLimitFull, store.Warning, "limit api: 9 runs wait, the oldest for 11 min"},
+		{"limit that is not known", operate.AttentionFacts{Workers: alive, Survey: store.Survey{At: at}, Limits: []store.LimitInfo{{Limit: store.Limit{Name: "api", Fault: "limit kind(9) is unknown"}}}},
+			operate.AttentionLimitFault, store.Failed, "limit api cannot be applied, and admits nothing: limit kind(9) is unknown"},
 		{"lock", operate.AttentionFacts{Workers: alive, Survey: store.Survey{At: at}, Locks: []lock.Record{{Name: "etl", Owner: "web-7", AcquiredAt: *before(time.Hour)}}, Waits: []lock.Wait{{Name: "etl"}}},
 			operate.AttentionLockOverdue, store.Warning, "lock etl was taken by web-7 1 h ago"},
 	} {

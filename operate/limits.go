@@ -29,6 +29,7 @@ type LimitRule struct {
 	WhenFull   store.LimitAction `json:"when_full"`
 	RetryAfter store.Duration    `json:"retry_after,omitempty"`
 	State      store.LimitState  `json:"state"`
+	Fault      string            `json:"fault,omitempty"` // why this program cannot apply it: it admits nothing, unless it is off
 }
 
 // LimitView is one limit, and what is in use of it.
@@ -119,7 +120,7 @@ func permitView(permit *store.PermitInfo) PermitView {
 
 func ruleOf(l *store.Limit) LimitRule {
 	return LimitRule{Name: l.Name, Kind: l.Kind, Max: l.Max, Period: store.Duration(l.Period), Burst: l.Burst, Buckets: l.Buckets,
-		Least: l.Least, Most: l.Most, WhenFull: l.Action(), RetryAfter: store.Duration(l.RetryAfter), State: l.State}
+		Least: l.Least, Most: l.Most, WhenFull: l.Action(), RetryAfter: store.Duration(l.RetryAfter), State: l.State, Fault: l.Fault}
 }
 
 // SetLimit makes a limit, or changes what it says: not its kind, and not its state.

@@ -16,10 +16,14 @@ const (
 
 // String returns the policy's word.
 func (c CrashPolicy) String() string {
-	if c == CrashDead {
+	switch c {
+	case CrashRetry:
+		return "retry"
+	case CrashDead:
 		return "dead"
+	default:
+		return fmt.Sprintf("crash policy(%d)", int16(c))
 	}
-	return "retry"
 }
 
 // MarshalText writes the policy's word.

@@ -115,6 +115,10 @@ type Limit struct {
 	WhenFull   LimitAction   // for runs that do not set their own
 	RetryAfter time.Duration // for FullRetry: MinLimitRetry to MaxDelay
 	State      LimitState    // set by operators; not part of what the code declares
+	// Fault says why this program cannot apply the limit as it is stored, such as a kind that
+	// only a newer program knows. The limit then admits nothing, unless it is off. Stores set
+	// it when they read a limit, and do not store it.
+	Fault string
 }
 
 // LimitUse is how a run uses one of its limits.

@@ -24,6 +24,15 @@ func CheckLimit(l Limit) error {
 // wrapped in ErrInvalid.
 func CheckLimitChange(l Limit) error { return l.refused(l.faults()) }
 
+// AsRead returns the limit with its Fault, as stores have read the rest.
+func (l Limit) AsRead() Limit {
+	l.Fault = ""
+	if faults := l.faults(); len(faults) > 0 {
+		l.Fault = errors.Join(faults...).Error()
+	}
+	return l
+}
+
 func (l *Limit) refused(faults []error) error {
 	if len(faults) == 0 {
 		return nil

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -62,13 +63,14 @@ type Plan struct {
 }
 
 // CatchUpPolicy says what happens to occurrences that no worker could
-// materialize within a minute of their instant.
+// materialize within a minute of their instant. Those after them that are less
+// late are on time.
 type CatchUpPolicy string
 
 // The policies. The empty one is CatchUpSkip, and CatchUpLatest for Once.
 const (
 	CatchUpSkip   CatchUpPolicy = "skip"   // they are skipped, and recorded as missed
-	CatchUpLatest CatchUpPolicy = "latest" // the last one becomes a run
+	CatchUpLatest CatchUpPolicy = "latest" // the last one becomes a run, unless OverlapSkip would then skip one that is on time
 	CatchUpAll    CatchUpPolicy = "all"    // all become runs, within the bounds
 )
 
@@ -174,21 +176,30 @@ type spec struct {
 	Rule     Rule     `json:"rule"`
 	Plan     Plan     `json:"plan"`
 	Metadata Metadata `json:"metadata,omitempty"`
+	// Limits are here in one store only, which reads them itself.
+	Limits json.RawMessage `json:"limits,omitempty"`
 }
 
 // Spec returns the rule, the plan and the metadata as the JSON text that stores keep.
 func (s *Schedule) Spec() []byte {
-	text, _ := json.Marshal(spec{s.Rule, s.Plan, s.Metadata}) // an instant that cannot be written is refused by CheckSchedule
+	text, _ := json.Marshal(spec{Rule: s.Rule, Plan: s.Plan, Metadata: s.Metadata}) // an instant that cannot be written is refused by CheckSchedule
 	return text
 }
 
-// SetSpec reads what Spec has written.
+// SetSpec reads what Spec has written. A spec with members that it does not know may
+// not be evaluated without them: SetSpec sets the rest, and returns an error.
 func (s *Schedule) SetSpec(text []byte) error {
 	var read spec
-	if err := json.Unmarshal(text, &read); err != nil {
-		return fmt.Errorf("spec of schedule %s: %w", s.Name, err)
+	strict := json.NewDecoder(bytes.NewReader(text))
+	strict.DisallowUnknownFields()
+	err := strict.Decode(&read)
+	if err != nil && json.Unmarshal(text, &read) != nil {
+		read = spec{}
 	}
 	s.Rule, s.Plan, s.Metadata = read.Rule, read.Plan, read.Metadata
+	if err != nil {
+		return fmt.Errorf("spec of schedule %s: %w", s.Name, err)
+	}
 	return nil
 }
 
@@ -204,7 +215,7 @@ func CheckSchedule(s Schedule) error {
 // Faults is all that is wrong with the schedule, as CheckSchedule reports it but
 // not wrapped in ErrInvalid.
 func (s *Schedule) Faults() error {
-	faults := append([]error{CheckName("schedule", s.Name)}, s.Plan.check(s.Rule)...)
+	faults := []error{CheckName("schedule", s.Name), s.CheckPlan()}
 	if instants := s.checkInstants(); instants != nil {
 		faults = append(faults, instants...)
 	} else if _, err := s.Compile(); err != nil {
@@ -217,7 +228,9 @@ func (s *Schedule) Faults() error {
 	return errors.Join(faults...)
 }
 
-func (p *Plan) check(rule Rule) []error {
+// CheckPlan reports everything that is wrong with the plan, as it is or for the rule.
+func (s *Schedule) CheckPlan() error {
+	p := &s.Plan
 	var faults []error
 	refuse := func(wrong bool, format string, args ...any) {
 		if wrong {
@@ -242,14 +255,14 @@ func (p *Plan) check(rule Rule) []error {
 	refuse(p.CatchUpWithin < 0, "catch-up within %v: want 0 for no bound, or more", time.Duration(p.CatchUpWithin))
 	refuse(p.CatchUpMost < 0 || p.CatchUpMost > MaxCatchUp, "catch-up of the latest %d: want 1 to %d, or 0 for %d", p.CatchUpMost, MaxCatchUp, MaxCatchUp)
 	most := day
-	if rule.Every > 0 {
-		most = min(rule.Every, day)
+	if s.Rule.Every > 0 {
+		most = min(s.Rule.Every, day)
 	}
 	for name, d := range map[string]Duration{"jitter": p.Jitter, "spread start": p.Spread} {
 		refuse(d < 0 || d > most, "%s %v: want 0 to %v, the interval or a day", name, time.Duration(d), time.Duration(most))
 	}
 	refuse(len(p.Blackouts) > 100, "%d blackouts: want at most 100", len(p.Blackouts))
-	return faults
+	return errors.Join(faults...)
 }
 
 // CatchUpPolicy is the plan's policy, or the default.

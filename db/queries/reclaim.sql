@@ -134,7 +134,7 @@ WITH expired AS MATERIALIZED (
         state = CASE
             WHEN
 -- block: dies-of-crash
-                on_crash = 1
+                on_crash <> 0
                 OR crash_count + 1 >= @max_crashes::int
                 AND (SELECT expired.alone FROM expired WHERE expired.claim_id = runs.claim_id)
 -- end
@@ -147,7 +147,7 @@ WITH expired AS MATERIALIZED (
         finished_at = CASE
             WHEN
 -- block: dies-of-crash
-                on_crash = 1
+                on_crash <> 0
                 OR crash_count + 1 >= @max_crashes::int
                 AND (SELECT expired.alone FROM expired WHERE expired.claim_id = runs.claim_id)
 -- end
@@ -257,7 +257,7 @@ WITH expired AS MATERIALIZED (
         CASE
             WHEN crashed.state = 5
                 THEN crashed.cancel
-            WHEN crashed.on_crash = 1
+            WHEN crashed.on_crash <> 0
                 THEN @crashed_dead::text
             ELSE format(
                 @crashed_alone::text,

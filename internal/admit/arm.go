@@ -168,7 +168,7 @@ func (d *deciding) later(g *gate, need int) {
 // gathers some starts first, and no turn of a rate is due immediately.
 func (d *deciding) wake(g *gate, need int) (time.Time, bool) {
 	l := g.Limit
-	if l == nil || !l.Rate() {
+	if l == nil || !l.Rate() || l.Fault != "" {
 		return d.enough(g, need)
 	}
 	if l.Kind == store.LimitTokenBucket {
@@ -186,7 +186,7 @@ func (d *deciding) wake(g *gate, need int) (time.Time, bool) {
 func (d *deciding) enough(g *gate, need int) (time.Time, bool) {
 	l := g.Limit
 	switch {
-	case l == nil || l.State == store.LimitDraining || l.Max == 0:
+	case l == nil || l.State == store.LimitDraining || l.Max == 0 || l.Fault != "":
 		return time.Time{}, false // ChangeLimit inserts turns
 	case l.Rate():
 		at := instant(d.nextFree(g, need))

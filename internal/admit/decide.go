@@ -126,6 +126,9 @@ func (d *deciding) stand(w *Waiter, p *waiting, plain []Use) {
 		plain[0] = Use{Gate: w.Gate, Weight: 1}
 		p.uses = plain
 	}
+	if w.Unread {
+		p.again = d.now.Add(BlockedAgain)
+	}
 	if w.Held {
 		p.again = d.now.Add(HeldAgain)
 	}

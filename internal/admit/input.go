@@ -107,6 +107,9 @@ type Waiter struct {
 	// tried again after HeldAgain. Where a store learns that only while it writes,
 	// it says so and decides once more.
 	Held bool
+	// Unread: the store cannot read what the run says of its limits. It stays, and is
+	// tried again after BlockedAgain.
+	Unread bool
 }
 
 // Use is one gate of a run.

@@ -43,7 +43,7 @@ type waiting struct {
 // read takes over what was read.
 func (g *gate) read(in *Gate, now int64) {
 	g.Gate, g.freesAt = in, in.FreesAt
-	if in.Limit == nil || in.Busy || !in.Limit.Rate() {
+	if in.Limit == nil || in.Busy || !in.Limit.Rate() || in.Limit.Fault != "" {
 		return
 	}
 	g.rate = in.Rate.current(in.Limit, now)
@@ -93,7 +93,7 @@ func (g *gate) shared() bool {
 
 // closed reports whether the gate admits nothing, however much is free.
 func (g *gate) closed(now time.Time) bool {
-	return g.Limit == nil || g.Limit.State == store.LimitDraining || g.Limit.Max == 0 || g.NotBefore.After(now)
+	return g.Limit == nil || g.Limit.State == store.LimitDraining || g.Limit.Max == 0 || g.Limit.Fault != "" || g.NotBefore.After(now)
 }
 
 // compareWaiters is the order of a gate's line over all lanes.

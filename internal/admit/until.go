@@ -40,9 +40,9 @@ func GivesBack(mode store.LimitMode, state store.State) bool {
 // is due: there may be room for it, or there will be without a release.
 func Announced(l *store.Limit, used, weight int) bool {
 	switch {
-	case l == nil || l.State >= store.LimitOff:
+	case l == nil || l.State == store.LimitOff || l.State == store.LimitRemoved:
 		return true
-	case l.State == store.LimitDraining || l.Max == 0:
+	case l.State == store.LimitDraining || l.Max == 0 || l.Fault != "":
 		return false
 	default:
 		return l.Rate() || min(weight, l.Max) <= l.Max-used

@@ -65,7 +65,11 @@ func normalize(expression string) (string, error) {
 
 func (f *field) check(text string) error {
 	for item := range strings.SplitSeq(text, ",") {
-		switch err := f.item(item); {
+		err := f.item(item)
+		if err == nil {
+			err = f.checkStep(item)
+		}
+		switch {
 		case err == nil:
 		case errors.Is(err, errItem):
 			return fmt.Errorf("%s %q: want %d to %d, *, ranges such as 1-5, steps such as */2 and lists of these%s",
@@ -120,21 +124,38 @@ func (f *field) oneStep(item string) string {
 	if !stepped || !ok {
 		return item
 	}
+	first, size, ok := f.span(body)
+	if !ok || step != size {
+		return item
+	}
+	return first
+}
+
+// span is the first value of what a step is over, and how many values there are.
+func (f *field) span(body string) (first string, size int, ok bool) {
 	first, last, isRange := strings.Cut(body, "-")
-	from, until := f.low, f.high
+	from, until, ok := f.low, f.high, true
 	if body == "*" || body == "?" {
 		first = strconv.Itoa(f.low)
 	} else if from, ok = f.value(first); ok && isRange {
 		until, ok = f.value(last)
 	}
-	size := until - from + 1
+	size = until - from + 1
 	if size <= 0 {
 		size += f.high - f.low + 1
 	}
-	if !ok || step != size {
-		return item
+	return first, size, ok
+}
+
+// checkStep refuses a step that the library would refuse, and says what it may be.
+func (f *field) checkStep(item string) error {
+	body, text, stepped := strings.Cut(item, "/")
+	step, isNumber := number(text)
+	_, size, ok := f.span(body)
+	if stepped && isNumber && ok && (step < 1 || step > size) {
+		return fmt.Errorf("step (%d) over %d values: want 1 to %d", step, size, size)
 	}
-	return first
+	return nil
 }
 
 // value reads a number within the bounds, or a name.

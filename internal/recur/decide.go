@@ -24,11 +24,11 @@ func decide(rule *cron.Search, now time.Time, s *store.Schedule) store.Decision 
 	var d store.Decision
 	first := s.NextAt
 	if missed(s, now) {
-		first = firstToCatchUp(s, rule, now)
-		skipMissed(&d, rule, s.NextAt, first, now)
+		last := now.Add(-lateness - time.Microsecond) // later ones are on time
+		first = firstToCatchUp(s, rule, last, now)
+		skipMissed(&d, rule, s.NextAt, first, last)
 		if first.IsZero() {
-			d.NextAt = rule.Next(now)
-			return d
+			first = rule.Next(last)
 		}
 	}
 	overlap, unfinished, most := s.OverlapPolicy(), s.Unfinished, max(store.MaxCatchUp/cost(s), 1)
@@ -61,8 +61,9 @@ func plannedFrom(s *store.Schedule, now time.Time) time.Time {
 	return s.EvaluateAt
 }
 
-// missed reports whether no worker was running when the schedule was due. One that
-// waits was evaluated again and again, and is not late because of it.
+// missed reports whether no worker was running when the schedule was due, so that
+// at least its next occurrence was missed. One that waits was evaluated again and
+// again, and is not late because of it.
 func missed(s *store.Schedule, now time.Time) bool {
 	since := s.NextAt
 	if s.Waiting > 0 {
@@ -71,12 +72,15 @@ func missed(s *store.Schedule, now time.Time) bool {
 	return now.Sub(since) > lateness
 }
 
-// firstToCatchUp is the first occurrence that becomes a run although all up to
-// now were missed; the zero time: none does.
-func firstToCatchUp(s *store.Schedule, rule *cron.Search, now time.Time) time.Time {
+// firstToCatchUp is the first occurrence that becomes a run although it was missed,
+// as all up to an instant were; the zero time: none does.
+func firstToCatchUp(s *store.Schedule, rule *cron.Search, until, now time.Time) time.Time {
 	since := s.NextAt
 	if within := time.Duration(s.Plan.CatchUpWithin); within > 0 && now.Add(-within).After(since) {
 		since = now.Add(-within)
+	}
+	if since.After(until) {
+		return time.Time{}
 	}
 	// Where another machine's zone data have planned it, the calendar may not
 	// hold the instant at which the schedule is.
@@ -86,7 +90,10 @@ func firstToCatchUp(s *store.Schedule, rule *cron.Search, now time.Time) time.Ti
 	}
 	switch s.CatchUpPolicy() {
 	case store.CatchUpLatest:
-		if last := rule.Last(since, now); !last.IsZero() {
+		if givesWay(s, rule, until, now) {
+			return time.Time{}
+		}
+		if last := rule.Last(since, until); !last.IsZero() {
 			return last
 		}
 		return otherwise
@@ -95,7 +102,7 @@ func firstToCatchUp(s *store.Schedule, rule *cron.Search, now time.Time) time.Ti
 		if most == 0 {
 			most = store.MaxCatchUp
 		}
-		if recent := rule.Recent(since, now, most); len(recent) > 0 {
+		if recent := rule.Recent(since, until, most); len(recent) > 0 {
 			return recent[0]
 		}
 		return otherwise
@@ -103,10 +110,20 @@ func firstToCatchUp(s *store.Schedule, rule *cron.Search, now time.Time) time.Ti
 	return time.Time{}
 }
 
+// givesWay reports whether the run of a missed occurrence would have one after it
+// skipped that is on time: the missed one is then left out.
+func givesWay(s *store.Schedule, rule *cron.Search, until, now time.Time) bool {
+	room := max(s.Plan.MaxUnfinished, 1) - s.Unfinished
+	if s.OverlapPolicy() != store.OverlapSkip || room <= 0 {
+		return false
+	}
+	onTime := rule.Recent(until.Add(time.Microsecond), now, room)
+	return len(onTime) == room
+}
+
 // skipMissed records what lies from an occurrence on and before the first one
-// that is caught up.
-func skipMissed(d *store.Decision, rule *cron.Search, from, first, now time.Time) {
-	until := now
+// that is caught up; without one, up to an instant.
+func skipMissed(d *store.Decision, rule *cron.Search, from, first, until time.Time) {
 	if !first.IsZero() {
 		until = first.Add(-time.Microsecond)
 	}

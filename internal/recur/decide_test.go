@@ -22,6 +22,10 @@ func everyTen(options ...durable.Option) store.Schedule {
 	return planned(durable.Every(10*time.Second), options...)
 }
 
+func hourly(options ...durable.Option) store.Schedule {
+	return planned(durable.Every(time.Hour), options...)
+}
+
 func planned(rule store.Rule, options ...durable.Option) store.Schedule {
 	job := durable.JobInfo{Name: "tick", Queue: durable.DefaultQueue, MaxAttempts: 3}
 	s, err := durable.ScheduleOf(job, "tick", []byte("{}"), rule, options...)
@@ -94,21 +98,35 @@ func TestDecide(t *testing.T) {
 			"run 0, overlap 10 to 20, next 30"},
 		{"with overlap allowed each due one becomes a run", everyTen(durable.Overlap(durable.OverlapAllow)), time.Minute,
 			"run 0, run 10, run 20, run 60, (7), next 70"},
-		{"an outage is skipped", everyTen(), weeks, "missed 0 to 1209600, next 1209610"},
-		{"the last one is caught up", everyTen(durable.CatchUp(durable.CatchUpLatest, 0, 0)), weeks + time.Second,
-			"run 1209600, missed 0 to 1209590, next 1209610"},
+		{"an outage is skipped", hourly(), weeks + 2*time.Minute, "missed 0 to 1209600, next 1213200"},
+		{"what is on time follows the missed ones that are skipped", hourly(), time.Hour + time.Minute, "run 3600, missed 0 to 0, next 7200"},
+		{"a microsecond later it is missed", hourly(), time.Hour + time.Minute + time.Microsecond, "missed 0 to 3600, next 7200"},
+		{"several are on time", everyTen(), weeks, "run 1209540, missed 0 to 1209530, overlap 1209550 to 1209600, next 1209610"},
+		{"several are on time, and may overlap", everyTen(durable.Overlap(durable.OverlapAllow)), weeks,
+			"run 1209540, run 1209550, run 1209560, run 1209600, (7), missed 0 to 1209530, next 1209610"},
+		{"the last one is caught up", hourly(durable.CatchUp(durable.CatchUpLatest, 0, 0)), weeks + 2*time.Minute,
+			"run 1209600, missed 0 to 1206000, next 1213200"},
+		{"the last one is not caught up where it would have one skipped that is on time",
+			hourly(durable.CatchUp(durable.CatchUpLatest, 0, 0)), weeks, "run 1209600, missed 0 to 1206000, next 1213200"},
+		{"the last one is caught up, and there is room for the one that is on time",
+			hourly(durable.CatchUp(durable.CatchUpLatest, 0, 0), durable.MaxUnfinished(2)), weeks, "run 1206000, run 1209600, missed 0 to 1202400, next 1213200"},
+		{"the last one is caught up, and the one that is on time waits for it",
+			hourly(durable.CatchUp(durable.CatchUpLatest, 0, 0), durable.Overlap(durable.OverlapWait)), weeks,
+			"run 1206000, missed 0 to 1202400, next 1209600, waiting, look in 25ms"},
+		{"none is young enough to be caught up", hourly(durable.CatchUp(durable.CatchUpLatest, 30*time.Second, 0)), weeks,
+			"run 1209600, missed 0 to 1206000, next 1213200"},
 		{"the last one is too old", planned(durable.Cron("0 12 1 1 *", ""), durable.CatchUp(durable.CatchUpLatest, time.Hour, 0)), weeks, "missed 0 to 0, next 31536000"},
 		{"all are caught up, one after the other", everyTen(durable.CatchUp(durable.CatchUpAll, 0, 0)), 90 * time.Second,
 			"run 0, next 10, waiting, look in 25ms"},
 		{"all are caught up, the latest hundred", everyTen(durable.CatchUp(durable.CatchUpAll, 0, 100), durable.Overlap(durable.OverlapAllow)), weeks,
-			"run 1208610, run 1208620, run 1208630, run 1209600, (100), missed 0 to 1208600, next 1209610"},
+			"run 1208540, run 1208550, run 1208560, run 1209600, (107), missed 0 to 1208530, next 1209610"},
 		{"all are caught up, those of the last hour", everyTen(durable.CatchUp(durable.CatchUpAll, time.Hour, 0), durable.Overlap(durable.OverlapAllow)), weeks,
 			"run 1206000, run 1206010, run 1206020, run 1209600, (361), missed 0 to 1205990, next 1209610"},
 		{"it is at an instant that this machine's calendar does not hold", planned(durable.Every(24*time.Hour), durable.CatchUp(durable.CatchUpAll, 0, 10)), 2 * time.Minute,
 			"run 0, next 43200"},
 		{"an earlier run has not ended", busy(everyTen()), 0, "overlap 0 to 0, next 10"},
 		{"no one was there, and an earlier run has not ended", busy(everyTen(durable.CatchUp(durable.CatchUpLatest, 0, 0))), time.Hour,
-			"missed 0 to 3590, overlap 3600 to 3600, next 3610"},
+			"missed 0 to 3520, overlap 3530 to 3600, next 3610"},
 		{"an earlier run may overlap", busy(everyTen(durable.Overlap(durable.OverlapAllow))), 0, "run 0, next 10"},
 		{"room for two more beside the earlier one", busy(everyTen(durable.MaxUnfinished(3))), 25 * time.Second, "run 0, run 10, overlap 20 to 20, next 30"},
 		{"no room", func(s store.Schedule) store.Schedule { s.Unfinished = 3; return s }(everyTen(durable.MaxUnfinished(3))), 0, "overlap 0 to 0, next 10"},
@@ -118,8 +136,8 @@ func TestDecide(t *testing.T) {
 		{"the earlier run has ended", waiting(everyTen(durable.Overlap(durable.OverlapWait)), 5*time.Second), 5 * time.Second, "run 0, next 10"},
 		{"it has waited long and is not missed", waiting(everyTen(durable.Overlap(durable.OverlapWait)), time.Hour), time.Hour + time.Second,
 			"run 0, next 10, waiting, look in 25ms"},
-		{"while it waited no one was there any more", waiting(everyTen(durable.Overlap(durable.OverlapWait)), time.Hour), 3 * time.Hour,
-			"missed 0 to 10800, next 10810"},
+		{"while it waited no one was there any more", waiting(hourly(durable.Overlap(durable.OverlapWait)), time.Hour), 3*time.Hour + 2*time.Minute,
+			"missed 0 to 10800, next 14400"},
 		{"once, on time", planned(durable.Once(noon)), 0, "run 0, next never"},
 		{"once, after an outage", planned(durable.Once(noon)), weeks, "run 0, next never"},
 		{"once, skipped by choice", planned(durable.Once(noon), durable.CatchUp(durable.CatchUpSkip, 0, 0)), weeks, "missed 0 to 0, next never"},

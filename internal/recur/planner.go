@@ -24,16 +24,27 @@ func NewPlanner() *Planner { return &Planner{rules: map[ruleKey]cron.Rule{}} }
 // occurrences.
 func (p *Planner) Begin(ctx context.Context) { p.ctx, p.left = ctx, maxOccurrences }
 
-// ruleKey is all that compile makes a rule of.
+// ruleKey is all that compile reads.
 type ruleKey struct {
 	rule       store.Rule
 	start, end time.Time
 	shift      time.Duration
 	blackouts  string
+	policies   policies
+}
+
+// policies are what CheckPlan reads besides.
+type policies struct {
+	catchUp                store.CatchUpPolicy
+	overlap                store.OverlapPolicy
+	within, jitter, spread store.Duration
+	most, unfinished       int
 }
 
 func keyOf(s *store.Schedule) ruleKey {
-	k := ruleKey{rule: s.Rule, start: s.Plan.Start, end: s.Plan.End, shift: s.Shift()}
+	k := ruleKey{rule: s.Rule, start: s.Plan.Start, end: s.Plan.End, shift: s.Shift(), policies: policies{
+		s.Plan.CatchUp, s.Plan.Overlap, s.Plan.CatchUpWithin, s.Plan.Jitter, s.Plan.Spread, s.Plan.CatchUpMost, s.Plan.MaxUnfinished,
+	}}
 	if len(s.Plan.Blackouts) > 0 {
 		k.blackouts = fmt.Sprintf("%q", s.Plan.Blackouts)
 	}
@@ -70,11 +81,15 @@ func (p *Planner) Decide(now time.Time, s store.Schedule) store.Decision {
 	return d
 }
 
-// rule compiles the rule of a schedule, unless it is remembered.
+// rule compiles the rule of a schedule, unless it is remembered. A plan that this
+// program does not know, because a newer one or a person has stored it, is a fault.
 func (p *Planner) rule(s *store.Schedule) (cron.Rule, error) {
 	key := keyOf(s)
 	if rule, known := p.rules[key]; known {
 		return rule, nil
+	}
+	if err := s.CheckPlan(); err != nil {
+		return cron.Rule{}, err
 	}
 	rule, err := s.Compile()
 	if err != nil {

@@ -29,7 +29,7 @@ type Crashed struct {
 // The crash policy and the count are stronger than a request to cancel the run.
 func Crash(c Crashed) (state store.State, reason string) {
 	switch {
-	case c.Policy == store.CrashDead:
+	case c.Policy != store.CrashRetry: // also one that only a newer program knows
 		return store.Dead, CrashedDead
 	case c.Alone && c.Crashes >= c.Most:
 		return store.Dead, fill(CrashedAlone, strconv.Itoa(c.Crashes))

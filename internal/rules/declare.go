@@ -113,6 +113,19 @@ func saidCodes(stored *string) (all []saidCode) {
 	return all
 }
 
+// JobLimits are the limits of a job's runs as a store keeps them. Of what cannot be read,
+// which a change by hand or a newer program can leave, it makes a limit that no store has,
+// so that no run is enqueued without the limits.
+func JobLimits(stored *string) (limits []store.JobLimit) {
+	if stored == nil {
+		return nil
+	}
+	if err := json.Unmarshal([]byte(*stored), &limits); err != nil {
+		return []store.JobLimit{{Default: store.LimitUse{Limit: "unreadable, " + err.Error()}}}
+	}
+	return limits
+}
+
 // JobCodeOf is what a store keeps of a job's code, taken together. Of what cannot be read,
 // which only a change by hand can leave, everything is hidden.
 func JobCodeOf(stored *string) (code store.JobCode) {

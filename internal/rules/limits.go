@@ -144,6 +144,9 @@ func CheckUsage(request *store.LimitRequest, limit *store.Limit) error {
 	if request.Usage == store.UsagePenalize {
 		return nil // of every kind, also what all keys of a dynamic window share
 	}
+	if limit.Fault != "" {
+		return fmt.Errorf("%w: limit %q cannot be applied: %s", store.ErrInvalid, limit.Name, limit.Fault)
+	}
 	starts := request.Usage == store.UsageTake || request.Usage == store.UsageCharge
 	if starts != limit.Rate() {
 		return fmt.Errorf("%w: limit %q is a %v, which has no %s", store.ErrInvalid, limit.Name, limit.Kind, request.Usage)

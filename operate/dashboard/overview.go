@@ -93,7 +93,7 @@ func attendedOf(a operate.Attention) attended {
 		return attended{link("runs", "state", "pending", "queue", a.Queue), "Runs"}
 	case operate.AttentionScheduleFault, operate.AttentionScheduleLate, operate.AttentionScheduleOrphaned:
 		return attended{link("schedules", "name", a.Subject), "Schedule"}
-	case operate.AttentionLimitFull:
+	case operate.AttentionLimitFull, operate.AttentionLimitFault:
 		return attended{link("limits", "name", a.Subject), "Limit"}
 	case operate.AttentionLockOverdue:
 		return attended{"locks", "Locks"}

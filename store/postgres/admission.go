@@ -268,7 +268,8 @@ func (a *admission) scanWaiters(rows pgx.Rows) error {
 			return err
 		}
 		if w.DueAt = w.DueAt.UTC(); texts != nil {
-			a.said[w.Run] = limitsOf(texts)
+			said, err := store.ParseLimitTexts(texts)
+			a.said[w.Run], w.Unread = said, err != nil
 		}
 		a.input.Waiters = append(a.input.Waiters, w)
 	}

@@ -116,7 +116,7 @@ func (a *admission) addRates(b *batch) {
 	at := map[admit.GateID]int{}
 	for i := range a.input.Gates {
 		g := &a.input.Gates[i]
-		if g.Busy || g.Limit == nil || !g.Limit.Rate() {
+		if g.Busy || g.Limit == nil || !g.Limit.Rate() || g.Limit.Fault != "" {
 			continue
 		}
 		rates, at[g.ID] = append(rates, int64(g.ID)), i

@@ -208,7 +208,7 @@ func toJobs(rows []queries.JobsRow) []store.JobInfo {
 func toJob(row *queries.JobsRow) store.JobInfo {
 	return store.JobInfo{
 		Name: row.Name, Queue: row.Queue, Priority: int(row.Priority), MaxAttempts: int(row.MaxAttempts),
-		Timeout: store.Duration(fromMicro(row.Timeout)), OnCrash: crashPolicy(row.OnCrash), Retention: store.Duration(fromMicro(row.Retention)), Limits: jobLimits(row.Limits),
+		Timeout: store.Duration(fromMicro(row.Timeout)), OnCrash: crashPolicy(row.OnCrash), Retention: store.Duration(fromMicro(row.Retention)), Limits: rules.JobLimits(rules.TextOrNil(row.Limits)),
 		Code: rules.JobCodeOf(rules.TextOrNil(row.Code)),
 	}
 }

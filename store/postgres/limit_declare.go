@@ -3,7 +3,6 @@ package postgres
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"slices"
 	"time"
 
@@ -125,15 +124,6 @@ func jobLimitText(limits []store.JobLimit) *string {
 		return nil
 	}
 	return rules.TextOrNil(jsonText(limits))
-}
-
-// jobLimits reads the limits of a job. It leaves out what cannot be read, which only a change
-// by hand can cause.
-func jobLimits(text string) (limits []store.JobLimit) {
-	if text == "" || json.Unmarshal([]byte(text), &limits) != nil {
-		return nil
-	}
-	return limits
 }
 
 // announcedPerStep bounds the gates of one statement.

@@ -212,11 +212,12 @@ func (s *Store) findLimits(ctx context.Context, in queries.DBTX, set limitSet, c
 }
 
 func toLimit(row *queries.ReadLimitsRow) store.Limit {
-	return store.Limit{
+	limit := store.Limit{
 		ID: row.ID, Name: row.Name, Kind: store.LimitKind(row.Kind), Max: int(row.Most), Period: fromMicro(row.Period), Burst: int(row.Burst),
 		Buckets: int(row.Buckets), Least: int(row.KeyLeast), Most: int(row.KeyMost), WhenFull: store.LimitAction(row.Action),
 		RetryAfter: fromMicro(row.RetryAfter), State: store.LimitState(row.State),
 	}
+	return limit.AsRead()
 }
 
 // limitLanesOf are the lanes in which the runs may wait for their limits.

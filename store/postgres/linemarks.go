@@ -233,7 +233,7 @@ func (a *admission) lookBelow(d *admit.Decision) {
 		if at < 0 || slices.ContainsFunc(d.Turns, func(t admit.Turn) bool { return int64(t.Gate) == gate }) {
 			continue
 		}
-		if g := &a.input.Gates[at]; g.Limit != nil && !g.Limit.Rate() && g.Limit.State != store.LimitDraining && used(g, d) < g.Limit.Max {
+		if g := &a.input.Gates[at]; g.Limit != nil && !g.Limit.Rate() && admit.Announced(g.Limit, used(g, d), 1) {
 			d.Turns = append(d.Turns, admit.Turn{Line: a.used.lanes[i], Gate: g.ID, DueAt: a.input.Now.Add(a.used.ends[i])})
 		}
 	}

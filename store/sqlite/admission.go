@@ -188,6 +188,11 @@ func (a *admitting) readWaiter(ctx context.Context, gate admit.GateID, lane stor
 		_, err := a.DeleteWaiting(ctx, queries.DeleteWaitingParams{Gate: int64(gate), Lane: int64(lane), DueAt: row.DueAt, RunID: row.RunID})
 		return err
 	}
+	id := store.RunID(row.RunID)
+	if _, err := limitsOf(row.Limits); err != nil {
+		a.input.Waiters = append(a.input.Waiters, admit.Waiter{Run: id, Gate: gate, Lane: lane, DueAt: instant(row.DueAt), Unread: true})
+		return nil
+	}
 	if limit, capped := a.caps[lane]; capped && slices.Contains(a.request.Lanes, lane) {
 		if err := a.adopt(ctx, lane, limit, &row); err != nil {
 			return err
@@ -197,7 +202,6 @@ func (a *admitting) readWaiter(ctx context.Context, gate admit.GateID, lane stor
 	if err != nil {
 		return err
 	}
-	id := store.RunID(row.RunID)
 	w := admit.Waiter{Run: id, Gate: gate, Lane: lane, DueAt: instant(row.DueAt)}
 	if !admit.Simple(uses) || gate == admit.AllPermits {
 		w.Uses = uses

@@ -238,19 +238,15 @@ func readJobs(ctx context.Context, q *queries.Queries) ([]store.JobInfo, error) 
 	}
 	jobs := make([]store.JobInfo, len(rows))
 	for i := range rows {
-		if jobs[i], err = jobOf(&rows[i]); err != nil {
-			return nil, fmt.Errorf("%s: %w", rows[i].Name, err)
-		}
+		jobs[i] = jobOf(&rows[i])
 	}
 	return jobs, nil
 }
 
-func jobOf(row *queries.ListJobsRow) (job store.JobInfo, err error) {
-	job = store.JobInfo{
+func jobOf(row *queries.ListJobsRow) store.JobInfo {
+	return store.JobInfo{
 		Name: row.Name, Queue: row.Queue, Priority: int(row.Priority), MaxAttempts: int(row.MaxAttempts),
 		Timeout: store.Duration(duration(row.Timeout)), OnCrash: store.CrashPolicy(row.OnCrash),
-		Retention: store.Duration(duration(row.Retention)), Code: rules.JobCodeOf(row.Code),
+		Retention: store.Duration(duration(row.Retention)), Code: rules.JobCodeOf(row.Code), Limits: rules.JobLimits(row.Limits),
 	}
-	job.Limits, err = jobLimitsOf(row.Limits)
-	return job, err
 }

@@ -34,13 +34,6 @@ func jobLimitsText(limits []store.JobLimit) (*string, error) {
 	return &stored, err
 }
 
-func jobLimitsOf(text *string) (limits []store.JobLimit, err error) {
-	if text != nil {
-		err = json.Unmarshal([]byte(*text), &limits)
-	}
-	return limits, err
-}
-
 // specLimits is the part of a stored spec that says the limits of a schedule's
 // runs.
 type specLimits struct {

@@ -55,11 +55,12 @@ func (k *knownLimits) offered(name string) *store.Limit {
 }
 
 func limitOf(row *queries.Limit) store.Limit {
-	return store.Limit{
+	limit := store.Limit{
 		ID: store.LimitID(row.ID), Name: row.Name, Kind: store.LimitKind(row.Kind), Max: int(row.Most), Period: duration(row.Period), //nolint:gosec // stored by this package
 		Burst: int(row.Burst), Buckets: int(row.Buckets), Least: int(row.LeastShare), Most: int(row.MostShare),
 		WhenFull: store.LimitAction(row.Action), RetryAfter: duration(row.RetryAfter), State: store.LimitState(row.State), //nolint:gosec // likewise
 	}
+	return limit.AsRead()
 }
 
 // allLimits reads the limits once in a transaction.

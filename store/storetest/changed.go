@@ -104,3 +104,13 @@ func plannedSince(t *testing.T, f *fixture) {
 
 // workless is the code of a worker that declares no schedule.
 func workless(*durable.Worker) {}
+
+func onTimeAfterOutage(t *testing.T, f *fixture) {
+	code := recurring("tick", store.Every(time.Minute))
+	f.until(f.planned("tick"), code)
+	f.advance(time.Hour)
+	f.until(func() bool { _, skips := f.made("tick"); return len(skips) > 0 }, code)
+	if runs, skips := f.made("tick"); runs != 1 || skips[len(skips)-1] != "missed" {
+		t.Errorf("tick became %d runs and skipped %v, want 1 of the last minute, and those before missed", runs, skips)
+	}
+}

@@ -17,28 +17,29 @@ import (
 // passes only between two tenures of the workers.
 func recurringTests() map[string]func(*testing.T, *fixture) {
 	return map[string]func(*testing.T, *fixture){
-		"on first boot a schedule is planned and nothing is made":                firstBoot,
-		"a due occurrence becomes one run, and the schedule continues":           dueOnce,
-		"of two concurrent workers, one makes the run of an occurrence":          dueOnceOfTwo,
-		"after an outage skip makes nothing, latest one run, all several":        outageCaughtUp,
-		"while a run has not ended, skip makes no other and allow makes one":     overlapKept,
-		"a run that has ended makes room for the next":                           overlapEnds,
-		"of a backlog no more are made than may be unfinished":                   manyWait,
-		"the same code started again changes nothing that an operator has done":  sameCodeAgain,
-		"other code started later begins again, and what is paused stays paused": otherCode,
-		"what is due is not lost by code that changed anything but the times":    dueKeptByCode,
-		"what is due is not lost by an edit of anything but the times":           dueKeptByEdit,
-		"what waits keeps waiting when anything but the times is changed":        waitingKeptByEdit,
-		"what was due when the code got other times is recorded":                 dueChangedByCode,
-		"what was due when an edit gave other times is recorded":                 dueChangedByEdit,
-		"what was due when it was paused is recorded, and nothing after that":    duePaused,
-		"occurrences count from when it was made, got its times or was resumed":  plannedSince,
-		"a program that does not know a schedule leaves it as it is":             unknownProgram,
-		"what is declared paused rests until it is resumed, and then plans":      declaredPaused,
-		"an edit of what is paused leaves it paused, with the new rule":          editedWhilePaused,
-		"a run asked for now has no occurrence and moves nothing, also paused":   askedNow,
-		"a rule that cannot be evaluated stops no other":                         badRuleAlone,
-		"a schedule that cannot be kept or never fires is refused":               neverKept,
+		"on first boot a schedule is planned and nothing is made":                 firstBoot,
+		"a due occurrence becomes one run, and the schedule continues":            dueOnce,
+		"of two concurrent workers, one makes the run of an occurrence":           dueOnceOfTwo,
+		"after an outage skip makes nothing, latest one run, all several":         outageCaughtUp,
+		"an occurrence on time becomes a run, although the one before was missed": onTimeAfterOutage,
+		"while a run has not ended, skip makes no other and allow makes one":      overlapKept,
+		"a run that has ended makes room for the next":                            overlapEnds,
+		"of a backlog no more are made than may be unfinished":                    manyWait,
+		"the same code started again changes nothing that an operator has done":   sameCodeAgain,
+		"other code started later begins again, and what is paused stays paused":  otherCode,
+		"what is due is not lost by code that changed anything but the times":     dueKeptByCode,
+		"what is due is not lost by an edit of anything but the times":            dueKeptByEdit,
+		"what waits keeps waiting when anything but the times is changed":         waitingKeptByEdit,
+		"what was due when the code got other times is recorded":                  dueChangedByCode,
+		"what was due when an edit gave other times is recorded":                  dueChangedByEdit,
+		"what was due when it was paused is recorded, and nothing after that":     duePaused,
+		"occurrences count from when it was made, got its times or was resumed":   plannedSince,
+		"a program that does not know a schedule leaves it as it is":              unknownProgram,
+		"what is declared paused rests until it is resumed, and then plans":       declaredPaused,
+		"an edit of what is paused leaves it paused, with the new rule":           editedWhilePaused,
+		"a run asked for now has no occurrence and moves nothing, also paused":    askedNow,
+		"a rule that cannot be evaluated stops no other":                          badRuleAlone,
+		"a schedule that cannot be kept or never fires is refused":                neverKept,
 	}
 }
 
@@ -329,12 +330,23 @@ func askedNow(t *testing.T, f *fixture) {
 }
 
 func badRuleAlone(t *testing.T, f *fixture) {
-	bad := newSchedule("bad")
-	bad.Rule = store.Cron("0 0 30 2 *", "UTC") // no worker of today declares this
-	f.declare(bad)
-	f.until(f.planned("good"), hourly("good"))
-	if now := f.schedule("bad"); now.Fault == nil {
-		t.Errorf("%+v, want a fault", now)
+	// No worker of today declares these, but a newer one may, or a person.
+	for name, change := range map[string]func(s *store.Schedule){
+		"never":   func(s *store.Schedule) { s.Rule = store.Cron("0 0 30 2 *", "UTC") },
+		"overlap": func(s *store.Schedule) { s.Plan.Overlap = "queue" },
+		"catchup": func(s *store.Schedule) { s.Plan.CatchUp = "newest" },
+		"most":    func(s *store.Schedule) { s.Plan.CatchUp, s.Plan.CatchUpMost = store.CatchUpAll, -1 },
+	} {
+		bad := newSchedule(name)
+		bad.Rule, bad.Plan = store.Every(time.Minute), store.Plan{}
+		change(&bad)
+		f.declare(bad)
+		f.advance(time.Hour)
+		f.until(f.planned("good-"+name), hourly("good-"+name))
+		if now := f.schedule(name); now.Fault == nil {
+			t.Errorf("%+v, want a fault", now)
+		}
+		f.wantMade(name, 0)
 	}
 }
 

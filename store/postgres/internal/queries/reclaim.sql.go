@@ -267,7 +267,7 @@ WITH expired AS MATERIALIZED (
         due_at = now(),
         state = CASE
             WHEN
-                on_crash = 1
+                on_crash <> 0
                 OR crash_count + 1 >= $9::int
                 AND (SELECT expired.alone FROM expired WHERE expired.claim_id = runs.claim_id)
                 THEN 4
@@ -276,7 +276,7 @@ WITH expired AS MATERIALIZED (
         END,
         finished_at = CASE
             WHEN
-                on_crash = 1
+                on_crash <> 0
                 OR crash_count + 1 >= $9::int
                 AND (SELECT expired.alone FROM expired WHERE expired.claim_id = runs.claim_id)
                 OR cancel IS NOT NULL
@@ -379,7 +379,7 @@ WITH expired AS MATERIALIZED (
         CASE
             WHEN crashed.state = 5
                 THEN crashed.cancel
-            WHEN crashed.on_crash = 1
+            WHEN crashed.on_crash <> 0
                 THEN $12::text
             ELSE format(
                 $13::text,

@@ -407,11 +407,11 @@ WITH locked_runs AS MATERIALIZED (
         attempt = greatest(attempt - 1, 0),
         due_at = now(),
         state = CASE
-            WHEN on_crash = 1 THEN 4
+            WHEN on_crash <> 0 THEN 4
             WHEN cancel IS NOT NULL THEN 5
             ELSE 0
         END,
-        finished_at = CASE WHEN cancel IS NOT NULL OR on_crash = 1 THEN now() END
+        finished_at = CASE WHEN cancel IS NOT NULL OR on_crash <> 0 THEN now() END
     WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
       AND state = 1
     RETURNING
