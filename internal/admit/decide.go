@@ -194,6 +194,10 @@ func (d *deciding) admit(g *gate, w *waiting) bool {
 			d.refuse(w, g, other)
 			return false
 		}
+		if w.parks(other.ID) && d.behind(other, w) {
+			d.park(w.entry, g, other)
+			return false
+		}
 	}
 	if busy {
 		w.again = d.now.Add(BusyAgain)

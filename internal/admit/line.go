@@ -38,7 +38,8 @@ type waiting struct {
 	entry *entry
 	uses  []Use
 	gone  bool      // from the line: admitted, moved or refused
-	moved bool      // it has come from the line of another gate, and is not decided about twice
+	moved bool      // it has come from the line of another gate, and is not decided about again
+	asked bool      // the same, but it is decided about: it has come to take its turn
 	short bool      // it stays only because the worker has no room
 	again time.Time // when it is tried again, as it is held or a gate is busy; zero: neither
 

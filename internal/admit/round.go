@@ -25,8 +25,8 @@ type Entry struct {
 	Home GateID // whose share it counts for: see HomeOf
 	// Gates are those that the runs of the line need, besides that of the set.
 	Gates []GateID
-	// Since is when the home began to wait for its next start there. In the round of
-	// the home itself, where age decides, it is when the first run was due.
+	// Since is when the home began to wait for its next start: it had its last one, or
+	// the line came. In the round of the home itself age decides.
 	Since time.Time
 	// Depth is how many waiters of the line were read at most; zero: none were.
 	Depth int
@@ -211,12 +211,26 @@ func (d *deciding) asIn(g *gate, w *waiting) *waiting {
 	return &as
 }
 
-// since is since when a line waits for its next start that another gate refuses.
+// since is since when a line waits for its next start.
 func (d *deciding) since(e *entry) time.Time {
-	if e.row == nil || e.served > 0 || e.row.Gate == e.row.Home || e.row.Line == e.row.Gate {
+	if e.row == nil || e.served > 0 || e.row.Line == e.row.Gate {
 		return d.now
 	}
 	return e.row.Since
+}
+
+// behind reports whether a waiter of another line has to take its turn in the round of
+// a gate, as others come first there. Of all that wait, the one that has waited longest
+// is behind none, so lines do not go from one round to another for ever.
+func (d *deciding) behind(g *gate, w *waiting) bool {
+	if !g.mixed {
+		return false
+	}
+	w = d.asIn(g, w)
+	first := func(other *waiting) bool {
+		return !other.gone && other.entry != w.entry && d.open(g, other.lane) && g.compareIn(other, w) < 0
+	}
+	return slices.ContainsFunc(g.ghosts, first) || slices.ContainsFunc(g.line[g.next:], first)
 }
 
 // park has a line wait in the round of another gate, or in its own line again.
@@ -233,7 +247,8 @@ func (d *deciding) park(e *entry, from, to *gate) {
 		}
 		w.gone = true
 		moved := *w
-		moved.gone, moved.moved, moved.since, moved.rank = false, true, since, rank
+		moved.gone, moved.since, moved.rank = false, since, rank
+		moved.moved, moved.asked = w.asked || to.Entries == 0 || d.left(to) == 0, true
 		moved.home = e.home(w)
 		rank++
 		d.insert(to, &moved)
@@ -356,25 +371,8 @@ func (d *deciding) place(e *entry, now time.Time) {
 	for i := range e.first.uses {
 		row.Gates = append(row.Gates, e.first.uses[i].Gate)
 	}
-	switch {
-	case row.Gate == row.Home && row.Line != row.Gate:
-		row.Since = d.oldest(e)
-	case e.served > 0:
-	default:
-		if since := d.since(e); since.Before(d.now) {
-			row.Since = since
-		}
+	if since := d.since(e); since.Before(d.now) {
+		row.Since = since
 	}
 	d.Park = append(d.Park, row)
-}
-
-// oldest is when the first waiter of a line was due that stays.
-func (d *deciding) oldest(e *entry) time.Time {
-	at := d.now
-	for _, w := range d.byID[e.at].line {
-		if w.entry == e && !w.gone && w.DueAt.Before(at) {
-			at = w.DueAt
-		}
-	}
-	return at
 }

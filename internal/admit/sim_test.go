@@ -32,8 +32,8 @@ type sim struct {
 	turns   []admit.Turn
 	kept    map[admit.Kept]time.Time // without the instant
 	rounds  map[simLine]admit.Entry
-	last    int                      // run
-	trouble float64                  // how often a gate is busy or a row held
+	last    int     // run
+	trouble float64 // how often a gate is busy or a row held
 
 	admitted, moved, refused, keeps, ended, parked int // what has happened, so that a test can see that it happens
 }
