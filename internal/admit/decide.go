@@ -132,7 +132,7 @@ func (d *deciding) stand(w *Waiter, p *waiting, plain []Use) {
 		plain[0] = Use{Gate: w.Gate, Weight: 1}
 		p.uses = plain
 	}
-	if w.Held {
+	if w.Held || IsSet(w.Gate) && w.Uses == nil { // what it needs is not known
 		p.again = d.now.Add(HeldAgain)
 	}
 	g.line = append(g.line, p)
