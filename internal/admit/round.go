@@ -313,7 +313,9 @@ func (d *deciding) concludeRounds() {
 	}
 	d.noteServed()
 	changed := slices.DeleteFunc(slices.Clone(d.entries), func(e *entry) bool { return !d.settle(e) })
-	slices.SortStableFunc(changed, func(a, b *entry) int { return cmp.Compare(a.served, b.served) })
+	slices.SortStableFunc(changed, func(a, b *entry) int {
+		return cmp.Or(cmp.Compare(a.served, b.served), compareWaiters(a.first, b.first))
+	})
 	for i, e := range changed {
 		d.place(e, instant(d.us+int64(i)))
 	}

@@ -108,10 +108,18 @@ func (c *contest) step() (started int) {
 	if c.of.after > 0 {
 		c.advance(c.of.after)
 	}
-	c.held = c.admitAll(2)
-	for _, id := range c.held.ids() {
-		c.starts[c.keys[id]]++
-		started++
+	c.held = nil
+	for empty := 0; empty < 3; { // a claim that only has lines go from one round to another gets none
+		a := c.admit(2)
+		if len(a.runs) == 0 {
+			empty++
+			continue
+		}
+		empty, c.held = 0, append(c.held, a)
+		for i := range a.runs {
+			c.starts[c.keys[a.runs[i].ID]]++
+			started++
+		}
 	}
 	return started
 }
