@@ -298,8 +298,8 @@ JOIN durable.turns ON turns.gate = gate_of.gate
 HAVING min(turns.due_at) IS NOT NULL;
 
 -- name: AnnounceGates :many
--- One turn for each gate of a limit that has waiters or a round, from a gate on, at most so many; on
--- the limit's line. Returns the last gate; null: there were no more. In a transaction
+-- One turn for each gate of a limit that has waiters or a round, from a gate on, at most so
+-- many; on the limit's line. Returns the last gate; null: there were no more. In a transaction
 -- after that of the change: a waiter that is committed meanwhile either has its own turn
 -- taken by an admission that sees the change, or is seen here.
 -- Index: waiting_order and rounds_order, skipped along the gates. Locks: only what it inserts.

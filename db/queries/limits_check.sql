@@ -248,7 +248,8 @@ ORDER BY 1, 2, 3;
 
 -- name: MendTurns :execrows
 -- A turn for runs that are due in the lines of gates that CheckLimits has found stuck, on
--- each of their lanes, or wait in their rounds. Index: waiting_order, rounds_order. Locks: only what it inserts.
+-- each of their lanes, or wait in their rounds. Index: waiting_order, rounds_order. Locks: only
+-- what it inserts.
 -- Idempotent: a repeat adds turns that find nothing to do.
 INSERT INTO durable.turns (line, due_at, gate)
 SELECT DISTINCT first.lane, clock_timestamp(), first.gate

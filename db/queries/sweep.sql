@@ -658,8 +658,8 @@ WHERE ctid = ANY (ARRAY(
 -- Gates that have nothing to remember: no run waits, nothing is held, no penalty, and no
 -- start that a limit still counts. So many.
 -- Index: gates_pkey, then one probe each of waiting_order, rounds_order, rounds_pkey,
--- permits_pkey, turns_gate, refunds_gate. Locks: the gates, with SKIP LOCKED: an admission that finds one locked puts
--- its turn back. Idempotent: a repeat finds no rows.
+-- permits_pkey, turns_gate, refunds_gate. Locks: the gates, with SKIP LOCKED: an admission
+-- that finds one locked puts its turn back. Idempotent: a repeat finds no rows.
 DELETE FROM durable.gates
 WHERE gate = ANY (ARRAY(
     SELECT old.gate

@@ -221,7 +221,7 @@ func (d *deciding) since(e *entry) time.Time {
 
 // behind reports whether a waiter of another line has to take its turn in the round of
 // a gate, as others come first there. Of all that wait, the one that has waited longest
-// is behind none, so lines do not go from one round to another for ever.
+// is behind none, so lines do not go from one round to another without end.
 func (d *deciding) behind(g *gate, w *waiting) bool {
 	if !g.mixed {
 		return false

@@ -329,7 +329,8 @@ type MendTurnsParams struct {
 }
 
 // A turn for runs that are due in the lines of gates that CheckLimits has found stuck, on
-// each of their lanes, or wait in their rounds. Index: waiting_order, rounds_order. Locks: only what it inserts.
+// each of their lanes, or wait in their rounds. Index: waiting_order, rounds_order. Locks: only
+// what it inserts.
 // Idempotent: a repeat adds turns that find nothing to do.
 func (q *Queries) MendTurns(ctx context.Context, arg MendTurnsParams) (int64, error) {
 	result, err := q.db.Exec(ctx, MendTurns, arg.Gates, arg.Most)

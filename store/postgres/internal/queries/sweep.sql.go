@@ -274,8 +274,8 @@ type PruneGatesParams struct {
 // Gates that have nothing to remember: no run waits, nothing is held, no penalty, and no
 // start that a limit still counts. So many.
 // Index: gates_pkey, then one probe each of waiting_order, rounds_order, rounds_pkey,
-// permits_pkey, turns_gate, refunds_gate. Locks: the gates, with SKIP LOCKED: an admission that finds one locked puts
-// its turn back. Idempotent: a repeat finds no rows.
+// permits_pkey, turns_gate, refunds_gate. Locks: the gates, with SKIP LOCKED: an admission
+// that finds one locked puts its turn back. Idempotent: a repeat finds no rows.
 func (q *Queries) PruneGates(ctx context.Context, arg PruneGatesParams) error {
 	_, err := q.db.Exec(ctx, PruneGates, arg.Most)
 	return err
