@@ -839,3 +839,21 @@ revoke execute on function
     durable.base36, durable.micros, durable.check_args, durable.check_labels, durable.lane,
     durable.take_key, durable.enqueue
 from public;
+
+-- A line of runs with several limits that waits for one of them, in a lane: where keys take
+-- turns. Written by who has the gate and the line; those who find a line here leave it to the
+-- gate.
+create table durable.rounds (
+    line  bigint not null,
+    gate  bigint not null,
+    -- whose share it counts for: the gate of its first key, or the line
+    home  bigint not null,
+    -- since when home waits for its next start
+    since timestamptz not null,
+    lane  int not null,
+    -- the gates that its runs need
+    gates bigint[] not null,
+    primary key (line, lane)
+) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+create index rounds_order on durable.rounds (gate, lane, since, line);
+create index rounds_home on durable.rounds (gate, home);

@@ -175,7 +175,7 @@ WITH asked AS (
 SELECT
     id, name, kind, most, period, burst, buckets, key_least, key_most, action, retry_after, state
 FROM durable.limits
-WHERE id = ANY (ARRAY(SELECT (asked.gate >> 43)::int FROM asked));
+WHERE id = ANY (ARRAY(SELECT (abs(asked.gate) >> 43)::int FROM asked));
 
 -- name: ReadGates :many
 -- What gates have in use, and the state of their rates. Limits is what a waiter says, of a
@@ -237,8 +237,9 @@ CROSS JOIN LATERAL (
 -- lanes as many as may stand before those. In a limit that acts on waiters beyond its
 -- places, as many as there is room for. A line that has a mark is read from it on: what
 -- comes before it in the index are mostly entries of waiters that have left.
--- Index: limit_lanes_pkey, then one scan of waiting_order for each line; runs_pkey for
--- those that say more than their gate. Locks: none.
+-- A line that waits in the round of another gate is left out.
+-- Index: limit_lanes_pkey, rounds_pkey, then one scan of waiting_order for each line; runs_pkey
+-- for those that say more than their gate. Locks: none.
 WITH asked AS (
 -- block: gates-read
     SELECT unnest(
@@ -265,7 +266,7 @@ FROM (
         limits.most,
         coalesce(marks.due_at, '-infinity') AS low
     FROM asked
-    JOIN durable.limit_lanes ON limit_lanes.limit_id = (asked.gate >> 43)::int
+    JOIN durable.limit_lanes ON limit_lanes.limit_id = (abs(asked.gate) >> 43)::int
     JOIN durable.limits ON limits.id = limit_lanes.limit_id
     LEFT JOIN (
         SELECT
@@ -274,6 +275,13 @@ FROM (
             unnest(@mark_dues::timestamptz[]) AS due_at
     ) marks ON marks.gate = asked.gate
         AND marks.lane = limit_lanes.lane
+    WHERE NOT EXISTS (
+        SELECT
+        FROM durable.rounds
+        WHERE rounds.line = asked.gate
+          AND rounds.lane = limit_lanes.lane
+          AND rounds.gate <> asked.gate
+    )
     UNION ALL
     SELECT 0, own.lane, true, 0, 1, 0, '-infinity'
     FROM (SELECT unnest(@lanes::int[]) AS lane) own
@@ -343,12 +351,16 @@ SELECT DISTINCT
 FROM durable.limit_lanes
 JOIN durable.lanes ON lanes.id = abs(limit_lanes.lane)
 LEFT JOIN durable.queues ON queues.name = lanes.queue
-WHERE limit_lanes.limit_id = ANY (ARRAY(SELECT (asked.gate >> 43)::int FROM asked))
+WHERE limit_lanes.limit_id = ANY (ARRAY(SELECT (abs(asked.gate) >> 43)::int FROM asked))
    OR limit_lanes.lane = ANY (@lanes::int[])
   AND 0 IN (SELECT asked.gate FROM asked);
 
 -- name: ReadKept :many
--- Index: kept_pkey; almost empty. Locks: none.
+-- Places that are kept, and what waits in rounds: of the gates the first entries of each lane,
+-- as many as wanted or as may be admitted and a few more; and where the lines of the gates
+-- wait themselves. Of a place that is kept the line is null, and since is when it expires.
+-- Index: kept_pkey, almost empty; rounds_order for each lane of a gate that has a round, after
+-- limit_lanes_pkey; rounds_pkey. Locks: none: who writes an entry has its gate or its line.
 WITH asked AS (
 -- block: gates-read
     SELECT unnest(
@@ -358,10 +370,146 @@ WITH asked AS (
         )
     ) AS gate
 -- end
+), round AS MATERIALIZED (
+    SELECT asked.gate
+    FROM asked
+    WHERE EXISTS (SELECT FROM durable.rounds WHERE rounds.gate = asked.gate)
 )
-SELECT gate, lane, expires_at
+SELECT
+    kept.gate::bigint AS gate,
+    kept.lane::int AS lane,
+    kept.expires_at::timestamptz AS since,
+    NULL::bigint AS line,
+    0::bigint AS home,
+    NULL::bigint[] AS gates
 FROM durable.kept
-WHERE gate = ANY (ARRAY(SELECT asked.gate FROM asked));
+WHERE gate = ANY (ARRAY(SELECT asked.gate FROM asked))
+UNION ALL
+SELECT first.gate, first.lane, first.since, first.line, first.home, first.gates
+FROM round
+JOIN durable.limit_lanes ON limit_lanes.limit_id = (round.gate >> 43)::int
+CROSS JOIN LATERAL (
+    SELECT rounds.gate, rounds.lane, rounds.since, rounds.line, rounds.home, rounds.gates
+    FROM durable.rounds
+    WHERE rounds.gate = round.gate
+      AND rounds.lane = limit_lanes.lane
+    ORDER BY rounds.since, rounds.line
+    LIMIT coalesce(
+        sqlc.narg('entries')::int,
+        (
+            SELECT ((@room::int) + count(*) - 1) / greatest(count(*), 1) + 4
+            FROM asked
+        )
+    )
+) first
+UNION ALL
+SELECT own.gate, own.lane, own.since, own.line, own.home, own.gates
+FROM durable.rounds own
+WHERE own.line = ANY (ARRAY(SELECT asked.gate FROM asked));
+
+-- name: ReadEntries :many
+-- The first waiters of lines that wait in rounds, as ReadLines has them.
+-- Index: waiting_order for each line, runs_pkey. Locks: none; the lines are locked.
+SELECT
+    entry.line::bigint AS gate,
+    entry.lane::int AS lane,
+    first.due_at,
+    first.run_id,
+    said.limits::text[] AS limits
+FROM (
+    SELECT
+        unnest(@lines::bigint[]) AS line,
+        unnest(@lanes::int[]) AS lane,
+        unnest(@depths::int[]) AS depth
+) entry
+CROSS JOIN LATERAL (
+    SELECT waiting.due_at, waiting.run_id, waiting.more
+    FROM durable.waiting
+    WHERE waiting.gate = entry.line
+      AND waiting.lane = entry.lane
+      AND waiting.due_at <= now()
+    ORDER BY waiting.due_at, waiting.run_id
+    LIMIT entry.depth
+) first
+LEFT JOIN LATERAL (
+    SELECT runs.limits
+    FROM durable.runs
+    WHERE first.more
+      AND runs.id = first.run_id
+    OFFSET 0
+) said ON true;
+
+-- name: KeysInRound :many
+-- The keys of a dynamic window that wait in the round of the gate that all share, the one
+-- that has waited longest first, looked for among so many entries.
+-- Index: limit_lanes_pkey, rounds_order for each lane, lanes_pkey. Locks: none; the gate is locked.
+SELECT held.key::bigint AS key
+FROM durable.limit_lanes
+JOIN durable.lanes ON lanes.id = abs(limit_lanes.lane)
+    AND NOT lanes.paused
+CROSS JOIN LATERAL (
+    SELECT rounds.since, rounds.gates
+    FROM durable.rounds
+    WHERE rounds.gate = @gate
+      AND rounds.lane = limit_lanes.lane
+    ORDER BY rounds.since, rounds.line
+    LIMIT @most
+) first
+CROSS JOIN LATERAL unnest(first.gates) AS held (key)
+WHERE limit_lanes.limit_id = (@gate::bigint >> 43)::int
+  AND (held.key >> 43) = (@gate::bigint >> 43)
+  AND held.key <> @gate
+GROUP BY held.key
+ORDER BY min(first.since), held.key
+LIMIT @most;
+
+-- name: LeaveRounds :exec
+-- Lines that wait in no round any more. Index: rounds_pkey. Locks: entries of lines and
+-- gates that are locked. Idempotent: a repeat finds none.
+DELETE FROM durable.rounds
+USING (
+    SELECT
+        unnest(@lines::bigint[]) AS line,
+        unnest(@lanes::int[]) AS lane
+) done
+WHERE rounds.line = done.line
+  AND rounds.lane = done.lane;
+
+-- name: TakeTurnsInRounds :exec
+-- Homes that had their turns go to the end of their rounds, with all their entries.
+-- Index: rounds_home. Locks: entries of gates that are locked. Idempotent: a repeat finds
+-- none that are older.
+UPDATE durable.rounds
+SET since = served.since
+FROM (
+    SELECT
+        unnest(@gates::bigint[]) AS gate,
+        unnest(@homes::bigint[]) AS home,
+        unnest(@sinces::timestamptz[]) AS since
+) served
+WHERE rounds.gate = served.gate
+  AND rounds.home = served.home
+  AND rounds.since < served.since;
+
+-- name: EnterRounds :exec
+-- Lines that wait in rounds, each in one. Index: rounds_pkey. Locks: entries of lines and
+-- gates that are locked. Idempotent: a repeat writes the same.
+INSERT INTO durable.rounds (line, lane, gate, home, since, gates)
+SELECT given.line, given.lane, given.gate, given.home, given.since, given.gates::bigint[]
+FROM (
+    SELECT
+        unnest(@lines::bigint[]) AS line,
+        unnest(@lanes::int[]) AS lane,
+        unnest(@gates::bigint[]) AS gate,
+        unnest(@homes::bigint[]) AS home,
+        unnest(@sinces::timestamptz[]) AS since,
+        unnest(@needs::text[]) AS gates
+) given
+ON CONFLICT (line, lane) DO UPDATE
+SET gate = excluded.gate,
+    home = excluded.home,
+    since = excluded.since,
+    gates = excluded.gates;
 
 -- name: TakeRefunds :many
 -- Index: refunds_gate. Locks: the rows, which only admissions of the gate delete.
@@ -554,13 +702,24 @@ WITH taken AS MATERIALIZED (
                 ELSE (
                     SELECT limited.gates[wanted.place]
                     FROM pg_catalog.generate_subscripts(limited.gates, 1) AS wanted (place)
-                    WHERE limited.gates[wanted.place] <> ALL (limited.strict)
-                       OR NOT EXISTS (
-                           SELECT
-                           FROM durable.permits
-                           WHERE permits.gate = limited.gates[wanted.place]
-                             AND permits.owner = limited.id
-                       )
+                    WHERE (
+                        limited.gates[wanted.place] <> ALL (limited.strict)
+                        OR NOT EXISTS (
+                            SELECT
+                            FROM durable.permits
+                            WHERE permits.gate = limited.gates[wanted.place]
+                              AND permits.owner = limited.id
+                        )
+                      )
+                      AND (
+                        limited.gates[wanted.place] > 0
+                        OR NOT EXISTS (
+                            SELECT
+                            FROM durable.permits
+                            WHERE permits.gate = ANY (limited.strict)
+                              AND permits.owner = limited.id
+                        )
+                      )
                     ORDER BY wanted.place
                     LIMIT 1
                 )

@@ -45,10 +45,10 @@ JOIN locked ON locked.gate = due.gate;
 -- each gate before a second of any, higher priorities first, within @room. Deep says of a
 -- run that the line of its gate continues after those that were read.
 -- A gate is left out, and keeps its turns, unless its limit is a semaphore that is active
--- and lets runs wait; no permit of it expires by itself, no penalty is over it and no place
--- of it is kept; all runs that are due there wait in one lane, which is the caller's, is not
--- paused and has no cap; and each of the first ones needs one place of this gate alone. So
--- is one of whose waiters another transaction has one.
+-- and lets runs wait; no permit of it expires by itself, no penalty is over it, no place
+-- of it is kept and no line waits in its round; all runs that are due there wait in one
+-- lane, which is the caller's, is not paused and has no cap; and each of the first ones needs
+-- one place of this gate alone. So is one of whose waiters another transaction has one.
 -- The turns of a gate that is full afterwards are deleted, and those of one at which nothing
 -- waits. Turns and waiters are due by the same clock.at: now() is older than the turns of the
 -- settlement. A line that has a mark is read from it on, unless a turn is older.
@@ -148,6 +148,11 @@ WITH clock AS MATERIALIZED (
       )
       AND NOT EXISTS (
           SELECT
+          FROM durable.rounds
+          WHERE rounds.gate = line.gate
+      )
+      AND NOT EXISTS (
+          SELECT
           FROM durable.turns
           WHERE turns.gate = line.gate
             AND turns.due_at < line.low
@@ -226,7 +231,12 @@ WITH clock AS MATERIALIZED (
             SELECT line.gate
             FROM line
             WHERE line.lanes = 0
-              AND line.gate <> 0
+              AND line.gate > 0
+              AND NOT EXISTS (
+                  SELECT
+                  FROM durable.rounds
+                  WHERE rounds.gate = line.gate
+              )
               AND line.gate NOT IN (SELECT marks.gate FROM marks)
         ) done,
         LATERAL (

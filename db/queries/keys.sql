@@ -204,13 +204,24 @@ WITH replaced AS (
                 ELSE (
                     SELECT replaced.gates[wanted.place]
                     FROM pg_catalog.generate_subscripts(replaced.gates, 1) AS wanted (place)
-                    WHERE replaced.gates[wanted.place] <> ALL (replaced.strict)
-                       OR NOT EXISTS (
-                           SELECT
-                           FROM durable.permits
-                           WHERE permits.gate = replaced.gates[wanted.place]
-                             AND permits.owner = replaced.id
-                       )
+                    WHERE (
+                        replaced.gates[wanted.place] <> ALL (replaced.strict)
+                        OR NOT EXISTS (
+                            SELECT
+                            FROM durable.permits
+                            WHERE permits.gate = replaced.gates[wanted.place]
+                              AND permits.owner = replaced.id
+                        )
+                      )
+                      AND (
+                        replaced.gates[wanted.place] > 0
+                        OR NOT EXISTS (
+                            SELECT
+                            FROM durable.permits
+                            WHERE permits.gate = ANY (replaced.strict)
+                              AND permits.owner = replaced.id
+                        )
+                      )
                     ORDER BY wanted.place
                     LIMIT 1
                 )

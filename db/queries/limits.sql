@@ -203,8 +203,9 @@ WHERE id = @id;
 
 -- name: LimitInUse :one
 -- How many runs wait for a limit, since when the oldest of them has been due, and how many
--- places are held, each counted up to so many.
--- Index: waiting_order and permits_pkey, the range of the limit. Locks: none.
+-- places are held, each counted up to so many: those in the lines of its gates, of the sets
+-- that begin with one of them, and of others that wait in its rounds.
+-- Index: waiting_order, rounds_order and permits_pkey, the range of the limit. Locks: none.
 SELECT
     waiters.waiting::bigint AS waiting,
     (
@@ -222,35 +223,69 @@ SELECT
 FROM (
     SELECT count(*) AS waiting, min(first_waiting.due_at) AS oldest
     FROM (
-        SELECT waiting.due_at
-        FROM durable.waiting
-        WHERE waiting.gate >= @first
-          AND waiting.gate <= @last
+        (
+            SELECT waiting.due_at
+            FROM durable.waiting
+            WHERE waiting.gate >= @first
+              AND waiting.gate <= @last
+            LIMIT @most
+        )
+        UNION ALL
+        (
+            SELECT waiting.due_at
+            FROM durable.waiting
+            WHERE waiting.gate >= - @last::bigint
+              AND waiting.gate <= - @first::bigint
+            LIMIT @most
+        )
+        UNION ALL
+        (
+            SELECT entered.due_at
+            FROM (
+                SELECT rounds.line, rounds.lane
+                FROM durable.rounds
+                WHERE rounds.gate >= @first
+                  AND rounds.gate <= @last
+                  AND (abs(rounds.line) < @first OR abs(rounds.line) > @last)
+                LIMIT @most
+            ) entry
+            CROSS JOIN LATERAL (
+                SELECT waiting.due_at
+                FROM durable.waiting
+                WHERE waiting.gate = entry.line
+                  AND waiting.lane = entry.lane
+                LIMIT @most
+            ) entered
+            LIMIT @most
+        )
         LIMIT @most
     ) first_waiting
 ) waiters;
 
 -- name: NextOfLimit :many
--- The next turn of a gate of the limit that has waiters, looked for among so many gates.
--- Index: waiting_order skipped along the gates, turns_gate. Locks: none.
+-- The next turn of a gate of the limit that has waiters or a round, looked for among so many
+-- gates. Index: waiting_order and rounds_order skipped along the gates, turns_gate. Locks: none.
 WITH RECURSIVE gate_of (gate, n) AS (
-    (
-        SELECT waiting.gate, 1
-        FROM durable.waiting
-        WHERE waiting.gate >= @first
-          AND waiting.gate <= @last
-        ORDER BY waiting.gate
-        LIMIT 1
-    )
+    SELECT @before::bigint AS gate, 0 AS n
     UNION ALL
     SELECT
-        (
-            SELECT waiting.gate
-            FROM durable.waiting
-            WHERE waiting.gate > gate_of.gate
-              AND waiting.gate <= @last
-            ORDER BY waiting.gate
-            LIMIT 1
+        least(
+            (
+                SELECT waiting.gate
+                FROM durable.waiting
+                WHERE waiting.gate > gate_of.gate
+                  AND waiting.gate <= @last
+                ORDER BY waiting.gate
+                LIMIT 1
+            ),
+            (
+                SELECT rounds.gate
+                FROM durable.rounds
+                WHERE rounds.gate > gate_of.gate
+                  AND rounds.gate <= @last
+                ORDER BY rounds.gate
+                LIMIT 1
+            )
         ),
         gate_of.n + 1
     FROM gate_of
@@ -263,30 +298,33 @@ JOIN durable.turns ON turns.gate = gate_of.gate
 HAVING min(turns.due_at) IS NOT NULL;
 
 -- name: AnnounceGates :many
--- One turn for each gate of a limit that has waiters, from a gate on, at most so many; on
--- the limit's line. Returns the last gate; null: there were no more. In a transaction
+-- One turn for each gate of a limit that has waiters or a round, from a gate on, at most so
+-- many; on the limit's line. Returns the last gate; null: there were no more. In a transaction
 -- after that of the change: a waiter that is committed meanwhile either has its own turn
 -- taken by an admission that sees the change, or is seen here.
--- Index: waiting_order, skipped along the gates. Locks: only what it inserts.
+-- Index: waiting_order and rounds_order, skipped along the gates. Locks: only what it inserts.
 -- Idempotent: a repeat adds turns that find nothing to do.
 WITH RECURSIVE gate_of (gate, n) AS (
-    (
-        SELECT waiting.gate, 1
-        FROM durable.waiting
-        WHERE waiting.gate > @after
-          AND waiting.gate <= @last
-        ORDER BY waiting.gate
-        LIMIT 1
-    )
+    SELECT @after::bigint AS gate, 0 AS n
     UNION ALL
     SELECT
-        (
-            SELECT waiting.gate
-            FROM durable.waiting
-            WHERE waiting.gate > gate_of.gate
-              AND waiting.gate <= @last
-            ORDER BY waiting.gate
-            LIMIT 1
+        least(
+            (
+                SELECT waiting.gate
+                FROM durable.waiting
+                WHERE waiting.gate > gate_of.gate
+                  AND waiting.gate <= @last
+                ORDER BY waiting.gate
+                LIMIT 1
+            ),
+            (
+                SELECT rounds.gate
+                FROM durable.rounds
+                WHERE rounds.gate > gate_of.gate
+                  AND rounds.gate <= @last
+                ORDER BY rounds.gate
+                LIMIT 1
+            )
         ),
         gate_of.n + 1
     FROM gate_of
@@ -297,6 +335,7 @@ WITH RECURSIVE gate_of (gate, n) AS (
     SELECT (1 << 30) + (gate_of.gate >> 43)::int, clock_timestamp(), gate_of.gate
     FROM gate_of
     WHERE gate_of.gate IS NOT NULL
+      AND gate_of.n > 0
     RETURNING gate
 )
 SELECT announced.gate
@@ -402,8 +441,9 @@ ORDER BY permits.at, permits.owner
 LIMIT @most;
 
 -- name: GateUse :one
--- What a gate has in use, and how many runs wait in its lines, counted up to so many.
--- Index: permits_pkey, waiting_order. Locks: none.
+-- What a gate has in use, and how many runs wait for it, counted up to so many: in its lines,
+-- in its round, and in lines that count for its key, wherever they wait.
+-- Index: permits_pkey, waiting_order, rounds_order and rounds_home. Locks: none.
 SELECT
     (
         SELECT coalesce(sum(permits.k), 0)
@@ -414,9 +454,33 @@ SELECT
     (
         SELECT count(*)
         FROM (
-            SELECT
-            FROM durable.waiting
-            WHERE waiting.gate = @gate
+            (
+                SELECT
+                FROM durable.waiting
+                WHERE waiting.gate = @gate
+                LIMIT @most
+            )
+            UNION ALL
+            (
+                SELECT
+                FROM (
+-- block: lines-of-gate
+                    SELECT rounds.line, rounds.lane, rounds.since, rounds.home
+                    FROM durable.rounds
+                    WHERE rounds.line <> @gate
+                      AND (rounds.gate = @gate OR rounds.home = @gate)
+-- end
+                    LIMIT @most
+                ) entry
+                CROSS JOIN LATERAL (
+                    SELECT
+                    FROM durable.waiting
+                    WHERE waiting.gate = entry.line
+                      AND waiting.lane = entry.lane
+                    LIMIT @most
+                ) entered
+                LIMIT @most
+            )
             LIMIT @most
         ) waiters
     )::bigint AS waiting,
@@ -427,21 +491,56 @@ SELECT
     )::timestamptz AS next_at;
 
 -- name: GateWaiters :many
--- The first runs that wait in the lines of a gate, in the order of their admission.
--- Index: limit_lanes_pkey, waiting_order for each line. Locks: none.
-SELECT first.run_id, lanes.job, lanes.queue, lanes.priority, first.due_at
-FROM durable.limit_lanes
-JOIN durable.lanes ON lanes.id = abs(limit_lanes.lane)
-CROSS JOIN LATERAL (
-    SELECT waiting.run_id, waiting.due_at
-    FROM durable.waiting
-    WHERE waiting.gate = @gate
-      AND waiting.lane = limit_lanes.lane
-    ORDER BY waiting.due_at, waiting.run_id
-    LIMIT @most
-) first
-WHERE limit_lanes.limit_id = @limit_id
-ORDER BY lanes.priority DESC, first.due_at, first.run_id
+-- The first runs that wait for a gate, in the order of their admission there: by priority,
+-- then one of each home before a second of any, the home first that has waited longest.
+-- Index: limit_lanes_pkey and waiting_order for each line; rounds_order and rounds_home.
+-- Locks: none.
+WITH line AS (
+    SELECT asked.gate AS line, limit_lanes.lane, asked.gate AS home, own.since
+    FROM (SELECT @gate::bigint AS gate) asked
+    CROSS JOIN durable.limit_lanes
+    LEFT JOIN durable.rounds own ON own.line = asked.gate
+        AND own.lane = limit_lanes.lane
+        AND own.gate = asked.gate
+    WHERE limit_lanes.limit_id = @limit_id
+    UNION ALL
+    SELECT entry.line, entry.lane, entry.home, entry.since
+    FROM (
+-- block: lines-of-gate
+                    SELECT rounds.line, rounds.lane, rounds.since, rounds.home
+                    FROM durable.rounds
+                    WHERE rounds.line <> @gate
+                      AND (rounds.gate = @gate OR rounds.home = @gate)
+-- end
+        ORDER BY rounds.since
+        LIMIT @most
+    ) entry
+), waiter AS (
+    SELECT
+        first.run_id,
+        lanes.job,
+        lanes.queue,
+        lanes.priority,
+        first.due_at,
+        min(coalesce(line.since, first.due_at)) OVER (PARTITION BY line.home) AS since,
+        row_number() OVER (
+            PARTITION BY line.home, lanes.priority
+            ORDER BY first.due_at, first.run_id
+        ) AS rank
+    FROM line
+    JOIN durable.lanes ON lanes.id = abs(line.lane)
+    CROSS JOIN LATERAL (
+        SELECT waiting.run_id, waiting.due_at
+        FROM durable.waiting
+        WHERE waiting.gate = line.line
+          AND waiting.lane = line.lane
+        ORDER BY waiting.due_at, waiting.run_id
+        LIMIT @most
+    ) first
+)
+SELECT waiter.run_id, waiter.job, waiter.queue, waiter.priority, waiter.due_at
+FROM waiter
+ORDER BY waiter.priority DESC, waiter.rank, waiter.since, waiter.due_at, waiter.run_id
 LIMIT @most;
 
 -- name: ListLimits :many

@@ -151,6 +151,13 @@ WITH RECURSIVE gate_of (gate, n) AS (
                 FROM durable.waiting
                 WHERE waiting.gate = gate_of.gate
                   AND waiting.due_at <= now()
+                  AND NOT EXISTS (
+                      SELECT
+                      FROM durable.rounds
+                      WHERE rounds.line = waiting.gate
+                        AND rounds.lane = waiting.lane
+                        AND rounds.gate <> waiting.gate
+                  )
                 ORDER BY waiting.lane, waiting.due_at, waiting.run_id
                 LIMIT 100
             ) due
@@ -165,13 +172,53 @@ WITH RECURSIVE gate_of (gate, n) AS (
           WHERE turns.gate = gate_of.gate
       )
       AND (
-          gate_of.gate = 0
+          gate_of.gate <= 0
           OR limits.state >= 2
           OR limits.state = 0 AND limits.most > 0 AND (
               limits.kind <> 1
               OR least(first.need, limits.most) <= limits.most - coalesce(held.used, 0)
           )
       )
+    LIMIT @most
+), held_up AS (
+    SELECT entry.gate, entry.run, coalesce(held.used, 0)::bigint AS used
+    FROM (
+        SELECT
+            rounds.gate,
+            first.run_id::text AS run,
+            coalesce(
+                runs.weights[pg_catalog.array_position(runs.gates, rounds.gate)],
+                1
+            ) AS need
+        FROM (
+            SELECT placed.gate, placed.line, placed.lane
+            FROM durable.rounds placed
+            WHERE placed.line <> placed.gate
+              AND NOT EXISTS (
+                  SELECT
+                  FROM durable.turns
+                  WHERE turns.gate = placed.gate
+              )
+            LIMIT @examined
+        ) rounds
+        CROSS JOIN LATERAL (
+            SELECT waiting.run_id
+            FROM durable.waiting
+            WHERE waiting.gate = rounds.line
+              AND waiting.lane = rounds.lane
+              AND waiting.due_at <= now()
+            ORDER BY waiting.due_at, waiting.run_id
+            LIMIT 1
+        ) first
+        JOIN durable.runs ON runs.id = first.run_id
+    ) entry
+    JOIN durable.limits ON limits.id = (entry.gate >> 43)::int
+    LEFT JOIN held ON held.gate = entry.gate
+    WHERE limits.state >= 2
+       OR limits.state = 0 AND limits.most > 0 AND (
+           limits.kind <> 1
+           OR least(entry.need, limits.most) <= limits.most - coalesce(held.used, 0)
+       )
     LIMIT @most
 ), found AS (
     SELECT 'exceeded' AS fault, exceeded.gate, exceeded.run, exceeded.used FROM exceeded
@@ -183,6 +230,8 @@ WITH RECURSIVE gate_of (gate, n) AS (
     SELECT 'misplaced', mixed.gate, mixed.run, mixed.used FROM mixed
     UNION ALL
     SELECT 'stuck', stuck.gate, stuck.run, stuck.used FROM stuck
+    UNION ALL
+    SELECT 'stuck', held_up.gate, held_up.run, held_up.used FROM held_up
 )
 SELECT
     found.fault::text AS fault,
@@ -193,20 +242,30 @@ SELECT
     coalesce(limits.most, 0)::int AS most,
     coalesce(gates.key, '')::text AS key
 FROM found
-LEFT JOIN durable.limits ON limits.id = (found.gate >> 43)::int
+LEFT JOIN durable.limits ON limits.id = (abs(found.gate) >> 43)::int
 LEFT JOIN durable.gates ON gates.gate = found.gate
 ORDER BY 1, 2, 3;
 
 -- name: MendTurns :execrows
 -- A turn for runs that are due in the lines of gates that CheckLimits has found stuck, on
--- each of their lanes. Index: waiting_order. Locks: only what it inserts.
+-- each of their lanes, or wait in their rounds. Index: waiting_order, rounds_order. Locks: only
+-- what it inserts.
 -- Idempotent: a repeat adds turns that find nothing to do.
 INSERT INTO durable.turns (line, due_at, gate)
 SELECT DISTINCT first.lane, clock_timestamp(), first.gate
 FROM (
-    SELECT waiting.lane, waiting.gate
-    FROM durable.waiting
-    WHERE waiting.gate = ANY (@gates::bigint[])
-      AND waiting.due_at <= now()
-    LIMIT @most
+    (
+        SELECT waiting.lane, waiting.gate
+        FROM durable.waiting
+        WHERE waiting.gate = ANY (@gates::bigint[])
+          AND waiting.due_at <= now()
+        LIMIT @most
+    )
+    UNION ALL
+    (
+        SELECT rounds.lane, rounds.gate
+        FROM durable.rounds
+        WHERE rounds.gate = ANY (@gates::bigint[])
+        LIMIT @most
+    )
 ) first;

@@ -110,10 +110,21 @@ WITH gone AS MATERIALIZED (
         ) AS blocked
     FROM touched
     CROSS JOIN LATERAL (
-        SELECT waiting.more
-        FROM durable.waiting
-        WHERE waiting.gate = touched.gate
-        ORDER BY waiting.gate DESC, waiting.lane DESC, waiting.due_at DESC, waiting.run_id DESC
+        (
+            SELECT waiting.more
+            FROM durable.waiting
+            WHERE waiting.gate = touched.gate
+            ORDER BY
+                waiting.gate DESC, waiting.lane DESC, waiting.due_at DESC, waiting.run_id DESC
+            LIMIT 1
+        )
+        UNION ALL
+        (
+            SELECT true
+            FROM durable.rounds
+            WHERE rounds.gate = touched.gate
+            LIMIT 1
+        )
         LIMIT 1
     ) last
 -- end
@@ -180,10 +191,21 @@ WITH held AS MATERIALIZED (
         ) AS blocked
     FROM touched
     CROSS JOIN LATERAL (
-        SELECT waiting.more
-        FROM durable.waiting
-        WHERE waiting.gate = touched.gate
-        ORDER BY waiting.gate DESC, waiting.lane DESC, waiting.due_at DESC, waiting.run_id DESC
+        (
+            SELECT waiting.more
+            FROM durable.waiting
+            WHERE waiting.gate = touched.gate
+            ORDER BY
+                waiting.gate DESC, waiting.lane DESC, waiting.due_at DESC, waiting.run_id DESC
+            LIMIT 1
+        )
+        UNION ALL
+        (
+            SELECT true
+            FROM durable.rounds
+            WHERE rounds.gate = touched.gate
+            LIMIT 1
+        )
         LIMIT 1
     ) last
 -- end

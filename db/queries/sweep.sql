@@ -205,13 +205,24 @@ WITH mended AS MATERIALIZED (
                 ELSE (
                     SELECT mended.gates[wanted.place]
                     FROM pg_catalog.generate_subscripts(mended.gates, 1) AS wanted (place)
-                    WHERE mended.gates[wanted.place] <> ALL (mended.strict)
-                       OR NOT EXISTS (
-                           SELECT
-                           FROM durable.permits
-                           WHERE permits.gate = mended.gates[wanted.place]
-                             AND permits.owner = mended.id
-                       )
+                    WHERE (
+                        mended.gates[wanted.place] <> ALL (mended.strict)
+                        OR NOT EXISTS (
+                            SELECT
+                            FROM durable.permits
+                            WHERE permits.gate = mended.gates[wanted.place]
+                              AND permits.owner = mended.id
+                        )
+                      )
+                      AND (
+                        mended.gates[wanted.place] > 0
+                        OR NOT EXISTS (
+                            SELECT
+                            FROM durable.permits
+                            WHERE permits.gate = ANY (mended.strict)
+                              AND permits.owner = mended.id
+                        )
+                      )
                     ORDER BY wanted.place
                     LIMIT 1
                 )
@@ -395,13 +406,24 @@ WITH locked_runs AS MATERIALIZED (
                 ELSE (
                     SELECT returned.gates[wanted.place]
                     FROM pg_catalog.generate_subscripts(returned.gates, 1) AS wanted (place)
-                    WHERE returned.gates[wanted.place] <> ALL (returned.strict)
-                       OR NOT EXISTS (
-                           SELECT
-                           FROM durable.permits
-                           WHERE permits.gate = returned.gates[wanted.place]
-                             AND permits.owner = returned.id
-                       )
+                    WHERE (
+                        returned.gates[wanted.place] <> ALL (returned.strict)
+                        OR NOT EXISTS (
+                            SELECT
+                            FROM durable.permits
+                            WHERE permits.gate = returned.gates[wanted.place]
+                              AND permits.owner = returned.id
+                        )
+                      )
+                      AND (
+                        returned.gates[wanted.place] > 0
+                        OR NOT EXISTS (
+                            SELECT
+                            FROM durable.permits
+                            WHERE permits.gate = ANY (returned.strict)
+                              AND permits.owner = returned.id
+                        )
+                      )
                     ORDER BY wanted.place
                     LIMIT 1
                 )
@@ -635,20 +657,22 @@ WHERE ctid = ANY (ARRAY(
 -- name: PruneGates :exec
 -- Gates that have nothing to remember: no run waits, nothing is held, no penalty, and no
 -- start that a limit still counts. So many.
--- Index: gates_pkey, then one probe each of waiting_order, permits_pkey, turns_gate,
--- refunds_gate. Locks: the gates, with SKIP LOCKED: an admission that finds one locked puts
--- its turn back. Idempotent: a repeat finds no rows.
+-- Index: gates_pkey, then one probe each of waiting_order, rounds_order, rounds_pkey,
+-- permits_pkey, turns_gate, refunds_gate. Locks: the gates, with SKIP LOCKED: an admission
+-- that finds one locked puts its turn back. Idempotent: a repeat finds no rows.
 DELETE FROM durable.gates
 WHERE gate = ANY (ARRAY(
     SELECT old.gate
     FROM durable.gates old
-    JOIN durable.limits ON limits.id = (old.gate >> 43)::int
+    JOIN durable.limits ON limits.id = (abs(old.gate) >> 43)::int
     CROSS JOIN (SELECT (extract(epoch FROM now()) * 1000000)::bigint AS now) moment
     WHERE (old.not_before IS NULL OR old.not_before < now())
       AND coalesce(old.tat, 0) / 1000 + limits.period < moment.now
       AND coalesce(old.last_at, 0) + limits.period < moment.now
       AND coalesce(old.bucket_at[cardinality(old.bucket_at)], 0) + limits.period < moment.now
       AND NOT EXISTS (SELECT FROM durable.waiting WHERE waiting.gate = old.gate)
+      AND NOT EXISTS (SELECT FROM durable.rounds WHERE rounds.gate = old.gate)
+      AND NOT EXISTS (SELECT FROM durable.rounds WHERE rounds.line = old.gate)
       AND NOT EXISTS (SELECT FROM durable.permits WHERE permits.gate = old.gate)
       AND NOT EXISTS (SELECT FROM durable.turns WHERE turns.gate = old.gate)
       AND NOT EXISTS (SELECT FROM durable.refunds WHERE refunds.gate = old.gate)

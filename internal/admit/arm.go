@@ -26,6 +26,11 @@ func (d *deciding) arm(g *gate) {
 		for _, w := range g.line {
 			d.turn(w.Lane, g.ID, d.now.Add(BusyAgain))
 		}
+		for _, ghost := range g.ghosts {
+			if g.Entries > 0 {
+				d.turn(ghost.Lane, g.ID, d.now.Add(BusyAgain))
+			}
+		}
 		return
 	}
 	a := arming{deciding: d, gate: g, left: d.left(g)}
@@ -35,6 +40,7 @@ func (d *deciding) arm(g *gate) {
 		}
 	}
 	a.unread()
+	a.unreadRound()
 	if a.lacking > 0 {
 		d.later(g, a.lacking)
 	}

@@ -18,8 +18,12 @@ import (
 // first. Within one, gates get one run each before any gets a second, so that a
 // key with many waiters does not delay the others.
 //
-// A waiter that another gate refuses moves to the line of that gate. One of whose
-// gates is busy stays, and is tried again after BusyAgain.
+// Runs that need the same gates, two or more, wait in the line of their set. If a
+// gate refuses the first one, the line waits in the round of that gate: see Entry.
+// There keys take turns, by priority, then one run of each key before a second of
+// any, the key first that has waited longest. Other waiters that another gate
+// refuses move to the line of that gate. One of whose gates is busy stays, and is
+// tried again after BusyAgain.
 //
 // Places of waiters in lanes that the worker does not serve are kept for them for
 // a second (see Kept). What room is left is announced by turns: a waiter that
@@ -67,6 +71,8 @@ type deciding struct {
 	kept    map[keptAt]time.Time
 	granted map[grantee]bool
 	armed   int // where the turns of the gate begin that is armed
+	lines   map[lineAt]*entry
+	entries []*entry // the same, as they were found
 }
 
 type keptAt struct {
@@ -82,6 +88,7 @@ func newDeciding(in *Input) *deciding {
 		lanes:   make(map[store.LaneID]*Lane, len(in.Lanes)),
 		kept:    map[keptAt]time.Time{},
 		granted: map[grantee]bool{},
+		lines:   map[lineAt]*entry{},
 	}
 	for i := range in.Lanes {
 		d.lanes[in.Lanes[i].ID] = &in.Lanes[i]
@@ -97,6 +104,7 @@ func newDeciding(in *Input) *deciding {
 			d.byID[g.ID] = g
 		}
 	}
+	d.readRounds(in.Rounds)
 	line, plain := make([]waiting, len(in.Waiters)), make([]Use, len(in.Waiters))
 	for i := range in.Waiters {
 		d.stand(&in.Waiters[i], &line[i], plain[i:i+1:i+1])
@@ -104,7 +112,7 @@ func newDeciding(in *Input) *deciding {
 	for _, g := range d.gates {
 		g.parent = d.byID[Parent(g.ID)]
 		g.unknown = g.Busy || g.shared() && (g.parent == nil || g.parent.Busy)
-		slices.SortFunc(g.line, compareWaiters)
+		g.sort()
 	}
 	return d
 }
@@ -112,16 +120,14 @@ func newDeciding(in *Input) *deciding {
 // stand puts a waiter that is due into the line of its gate. plain is room for the
 // use of one that has one gate and no terms.
 func (d *deciding) stand(w *Waiter, p *waiting, plain []Use) {
-	g := d.byID[w.Gate]
-	if g == nil || g.Busy || w.DueAt.After(d.now) {
+	lane := d.lane(w.Lane)
+	e := d.entryOf(w.Gate, lane)
+	g := d.byID[e.at]
+	if g == nil || g.Busy || w.DueAt.After(d.now) || e.elsewhere() {
 		return
 	}
-	lane := d.lanes[w.Lane]
-	if lane == nil {
-		lane = &Lane{ID: w.Lane}
-		d.lanes[w.Lane] = lane
-	}
-	*p = waiting{Waiter: w, lane: lane, uses: w.Uses}
+	*p = waiting{Waiter: w, lane: lane, entry: e, uses: w.Uses}
+	e.note(p)
 	if len(w.Uses) == 0 {
 		plain[0] = Use{Gate: w.Gate, Weight: 1}
 		p.uses = plain
@@ -129,10 +135,13 @@ func (d *deciding) stand(w *Waiter, p *waiting, plain []Use) {
 	if w.Unread {
 		p.again = d.now.Add(BlockedAgain)
 	}
-	if w.Held {
+	if w.Held || IsSet(w.Gate) && w.Uses == nil && !w.Unread { // what it needs is not known
 		p.again = d.now.Add(HeldAgain)
 	}
 	g.line = append(g.line, p)
+	if e.at != w.Gate {
+		return
+	}
 	if lane.Ours {
 		g.found.add(w.Lane)
 	}
@@ -188,6 +197,10 @@ func (d *deciding) admit(g *gate, w *waiting) bool {
 			d.refuse(w, g, other)
 			return false
 		}
+		if w.parks(other.ID) && d.behind(other, w) {
+			d.park(w.entry, g, other)
+			return false
+		}
 	}
 	if busy {
 		w.again = d.now.Add(BusyAgain)
@@ -201,6 +214,7 @@ func (d *deciding) admit(g *gate, w *waiting) bool {
 		}
 	}
 	w.gone = true
+	w.entry.serve(g, len(d.Admitted))
 	d.room--
 	d.Admitted = append(d.Admitted, Admitted{*w.Waiter})
 	return true
@@ -209,8 +223,14 @@ func (d *deciding) admit(g *gate, w *waiting) bool {
 // before is what waiters in the line of a gate need there that come before one of
 // another line.
 func (d *deciding) before(g *gate, w *waiting) (need int) {
+	w = d.asIn(g, w)
+	for _, ghost := range g.ghosts {
+		if ghost.Gate != w.Gate && g.compareIn(ghost, w) < 0 && d.open(g, ghost.lane) {
+			need++
+		}
+	}
 	for _, other := range g.line {
-		if compareWaiters(other, w) >= 0 {
+		if g.compareIn(other, w) >= 0 {
 			break
 		}
 		if !other.gone && other.Run != w.Run && d.open(g, other.lane) {
@@ -272,4 +292,5 @@ func (d *deciding) conclude() {
 			d.Rates = append(d.Rates, GateRate{Gate: g.ID, Rate: g.rate})
 		}
 	}
+	d.concludeRounds()
 }

@@ -18,7 +18,9 @@ func Share(capacity, keys, rank, least, most int) int {
 	return min(share, capacity)
 }
 
-// share is what a key may use of its window.
+// share is what a key may use of its window: of those that are live, by the age of
+// that, then of those that wait, as keys that have a backlog leave room for a
+// newcomer only where it counts.
 func (d *deciding) share(g *gate) int {
 	parent := g.parent
 	if parent.live == nil {
@@ -26,14 +28,24 @@ func (d *deciding) share(g *gate) int {
 	}
 	rank, live := parent.live[g.ID]
 	keys := len(parent.live)
-	if !live {
-		if keys >= store.MaxLimitKeys {
-			return 0
+	if !live && keys >= store.MaxLimitKeys {
+		return 0
+	}
+	for _, key := range parent.Waits {
+		if _, known := parent.live[key]; known {
+			continue
 		}
+		if key == g.ID && !live {
+			rank, live = keys, true
+		}
+		keys++
+	}
+	if !live {
 		rank, keys = keys, keys+1
 	}
+	keys = min(keys, store.MaxLimitKeys)
 	l := g.Limit
-	return Share(l.Max, keys, rank, l.Least, l.Most)
+	return Share(l.Max, keys, min(rank, keys-1), l.Least, l.Most)
 }
 
 // readLive numbers the live keys of a limit, the gate without a key being theirs.

@@ -39,8 +39,8 @@ func GateOf(limit store.LimitID, key string) GateID {
 	return GateID(limit)<<keyBits | GateID(binary.BigEndian.Uint64(sum[:8])>>(64-keyBits))
 }
 
-// LimitOf is the number of the gate's limit.
-func LimitOf(gate GateID) store.LimitID { return store.LimitID(gate >> keyBits) }
+// LimitOf is the number of the gate's limit; of a set, that of its first gate.
+func LimitOf(gate GateID) store.LimitID { return store.LimitID(max(gate, -gate) >> keyBits) }
 
 // Keyed reports whether the gate's key is not empty.
 func Keyed(gate GateID) bool { return gate&keyMask != unkeyed }
@@ -108,9 +108,12 @@ func Uses(limit *store.Limit, use *store.LimitUse) (uses []Use) {
 }
 
 // LineOf is the gate in whose line a run waits that is stored, retried or handed
-// back: the first one that it has no permit of, in the order of its uses. With no
-// uses left it is AllPermits.
+// back: that of its set, or else the first one that it has no permit of, in the
+// order of its uses. With no uses left it is AllPermits.
 func LineOf(uses []Use) GateID {
+	if set := SetOf(uses); set != 0 && !slices.ContainsFunc(uses, func(use Use) bool { return use.Has }) {
+		return set
+	}
 	for i := range uses {
 		if !uses[i].Free() {
 			return uses[i].Gate

@@ -43,7 +43,8 @@ func TestRunHasItsKeyedGatesFirst(t *testing.T) {
 	admit.Order(uses)
 	require.Equal(t, gates[2], uses[0].Gate)
 	require.Equal(t, []admit.GateID{gates[2], gates[1], gates[0], gates[3]}, []admit.GateID{uses[0].Gate, uses[1].Gate, uses[2].Gate, uses[3].Gate})
-	require.Equal(t, gates[2], admit.LineOf(uses))
+	require.Equal(t, admit.SetOf(uses), admit.LineOf(uses))
+	require.True(t, admit.IsSet(admit.LineOf(uses)))
 	uses[0].Has = true
 	require.Equal(t, gates[1], admit.LineOf(uses), "a retried run waits only for what it has no permit of")
 	for i := range uses {

@@ -94,16 +94,27 @@ func (d *deciding) refuse(w *waiting, g, by *gate) bool {
 	if by == g {
 		return false
 	}
+	if w.parks(by.ID) {
+		d.park(w.entry, g, by)
+		return true
+	}
 	w.gone = true
 	d.Moved = append(d.Moved, Moved{Waiter: *w.Waiter, To: by.ID})
 	moved := &waiting{Waiter: w.Waiter, lane: w.lane, uses: w.uses, moved: true}
-	at, _ := slices.BinarySearchFunc(by.line, moved, compareWaiters)
-	by.line = slices.Insert(by.line, at, moved)
-	if at < by.next {
-		by.next++
-		by.ahead += d.need(by, moved)
-	}
+	moved.entry = d.entryOf(by.ID, w.lane)
+	moved.home, moved.since = by.ID, w.DueAt
+	d.insert(by, moved)
 	return true
+}
+
+// insert puts a waiter that has come from another line into that of a gate.
+func (d *deciding) insert(g *gate, w *waiting) {
+	at, _ := slices.BinarySearchFunc(g.line, w, g.compareIn)
+	g.line = slices.Insert(g.line, at, w)
+	if at < g.next {
+		g.next++
+		g.ahead += d.need(g, w)
+	}
 }
 
 // dismiss ends a waiter's wait for a gate that is full.

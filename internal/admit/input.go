@@ -32,6 +32,10 @@ type Input struct {
 	// with a gap: see Depth. In any order here.
 	Waiters []Waiter
 	Kept    []Kept // rows of the gates
+	// Rounds are, of the gates whose turns were taken, the first entries of their
+	// rounds, with the waiters of those lines; of the other gates the first entries;
+	// and the entries of the lines whose own turns were taken, wherever they wait.
+	Rounds []Entry
 }
 
 // OtherGates are the gates of the waiters besides those whose turns were taken, and
@@ -68,6 +72,9 @@ type Gate struct {
 	// Depth is how many waiters of each line of the worker's lanes were read at
 	// most, so that a line with as many may have more. Zero: all of them.
 	Depth int
+	// Entries is how many entries of each lane were read at most from the gate's
+	// round, so that a lane with as many may have more. Zero: all of them.
+	Entries int
 	// FreesAt is when the first permit of a named owner expires; the zero time:
 	// none does.
 	FreesAt time.Time
@@ -77,6 +84,9 @@ type Gate struct {
 	// Live are the keys of a dynamic window that have used it within the last
 	// period, by Since. Only for the gate without a key, see Parent.
 	Live []LiveKey
+	// Waits are the keys of a dynamic window that wait in the round of the gate
+	// without a key, the one that has waited longest first. Only for that gate.
+	Waits []GateID
 }
 
 // Executing is a run with a permit.
@@ -92,6 +102,8 @@ type Lane struct {
 	Priority int
 	Ours     bool // the admission may take runs from it
 	Paused   bool // its queue is paused: its runs neither start nor keep others from starting
+	// Cap is the gate of the cap of its queue, which all its runs need; zero: none.
+	Cap GateID
 }
 
 // Waiter is a due run in a line.
@@ -124,6 +136,9 @@ type Use struct {
 	OwnedFor   time.Duration
 	// Has: the run, or its named owner, has a permit of this gate already.
 	Has bool
+	// Acts: the limit does not let the run simply wait, so that each such run has to
+	// be examined when it comes.
+	Acts bool
 }
 
 // Free reports whether the use needs no place of its gate.
@@ -149,6 +164,9 @@ type Decision struct {
 	Keep     []Kept // to be written, over the row of the same gate and lane
 	Unkeep   []Kept // to be deleted, by gate and lane
 	Rates    []GateRate
+	Park     []Entry  // to be written, over the row of the same line and lane
+	Unpark   []Entry  // to be deleted, by line and lane
+	Served   []Served // before Park is written
 }
 
 // Admitted is a waiter that starts. Its row of the line is deleted.
@@ -222,3 +240,13 @@ func Depth(room, gates int, action store.LimitAction) int {
 // DepthOfOthers is how many waiters to read from each line of other lanes: those
 // that may stand before ones of the worker's.
 func DepthOfOthers(room, free int) int { return max(min(room, free), 1) }
+
+// Entries is how many entries of each lane to read from the round of a gate: one for
+// each run that the admission may take there, one to see whether another is left, and
+// a few for those that another gate refuses.
+func Entries(room, gates int) int { return Quantum(room, gates) + 4 }
+
+// EntryDepth is how many waiters to read from the line of one of so many entries.
+func EntryDepth(room, gates, entries int, action store.LimitAction) int {
+	return (Depth(room, gates, action)+entries-1)/max(entries, 1) + 1
+}

@@ -22,6 +22,8 @@ type gate struct {
 	live    map[GateID]int
 	permit  int        // where the claim's permit is in Decision.Permits, from 1
 	line    []*waiting // in its order, those included that have moved here
+	mixed   bool       // lines wait in its round: see compareIn
+	ghosts  []*waiting // entries of its round whose runs were not read
 	next    int        // how far the line has been decided
 	ahead   int        // places of those before it that stay
 	walled  bool       // one before it waits for more than is free
@@ -33,11 +35,17 @@ type gate struct {
 type waiting struct {
 	*Waiter
 	lane  *Lane
+	entry *entry
 	uses  []Use
 	gone  bool      // from the line: admitted, moved or refused
-	moved bool      // it has come from the line of another gate, and is not decided about twice
+	moved bool      // it has come from the line of another gate, and is not decided about again
+	asked bool      // the same, but it is decided about: it has come to take its turn
 	short bool      // it stays only because the worker has no room
 	again time.Time // when it is tried again, as it is held or a gate is busy; zero: neither
+
+	home  GateID    // in the round of its gate: whose share it counts for
+	since time.Time // since when that one waits
+	rank  int       // how many runs of the same home come before it
 }
 
 // read takes over what was read.
@@ -83,7 +91,7 @@ func (c laneCounts) of(lane store.LaneID) int {
 
 // unlimited reports whether the gate admits everything.
 func (g *gate) unlimited() bool {
-	return g.ID == AllPermits || g.Limit != nil && (g.Limit.State == store.LimitOff || g.Limit.State == store.LimitRemoved)
+	return g.ID <= AllPermits || g.Limit != nil && (g.Limit.State == store.LimitOff || g.Limit.State == store.LimitRemoved)
 }
 
 // shared reports whether the gate is that of a key of a dynamic window.
@@ -96,7 +104,8 @@ func (g *gate) closed(now time.Time) bool {
 	return g.Limit == nil || g.Limit.State == store.LimitDraining || g.Limit.Max == 0 || g.Limit.Fault != "" || g.NotBefore.After(now)
 }
 
-// compareWaiters is the order of a gate's line over all lanes.
+// compareWaiters is the order of a gate's line over all lanes, where no line waits
+// in its round.
 func compareWaiters(a, b *waiting) int {
 	return cmp.Or(cmp.Compare(b.lane.Priority, a.lane.Priority), a.DueAt.Compare(b.DueAt), compareRuns(a.Run, b.Run))
 }

@@ -61,6 +61,7 @@ func (s *sim) takeTurns(serves []store.LaneID, most int) (taken []admit.Turn) {
 // of those, of which some are busy, and whose lines are read half of the time.
 func (s *sim) readLines(in *admit.Input, gates []admit.GateID) {
 	deep := s.chance(.5)
+	s.readRounds(in, gates)
 	for _, id := range gates {
 		g := s.read(id, 0)
 		action := store.FullWait
@@ -69,7 +70,11 @@ func (s *sim) readLines(in *admit.Input, gates []admit.GateID) {
 		}
 		g.Depth = admit.Depth(in.Room, len(gates), action)
 		read := map[store.LaneID]int{}
+		g.Entries = admit.Entries(in.Room, len(gates))
 		for _, w := range s.line(id) {
+			if s.elsewhere(w) {
+				continue
+			}
 			depth := g.Depth
 			if !in.Lanes[slices.IndexFunc(in.Lanes, func(l admit.Lane) bool { return l.ID == w.Lane })].Ours {
 				depth = admit.DepthOfOthers(in.Room, 3)
@@ -91,6 +96,7 @@ func (s *sim) readLines(in *admit.Input, gates []admit.GateID) {
 				continue
 			}
 			known[u.Gate] = true
+			s.readEntries(in, u.Gate, in.Room+1)
 			switch {
 			case s.chance(s.trouble):
 				in.Gates = append(in.Gates, admit.Gate{ID: u.Gate, Limit: s.limits[admit.LimitOf(u.Gate)], Busy: true})
@@ -113,6 +119,9 @@ func (s *sim) readOther(in *admit.Input, id admit.GateID) {
 	g := s.read(id, 4)
 	read := map[store.LaneID]int{}
 	for _, w := range s.line(id) {
+		if s.elsewhere(w) {
+			continue
+		}
 		if read[w.Lane]++; read[w.Lane] <= 4 {
 			in.Waiters = append(in.Waiters, s.asRead(w))
 		}
@@ -185,6 +194,7 @@ func (s *sim) apply(in *admit.Input, d *admit.Decision) {
 	for _, k := range d.Unkeep {
 		delete(s.kept, admit.Kept{Gate: k.Gate, Lane: k.Lane})
 	}
+	s.applyRounds(d)
 	s.turns = append(s.turns, d.Due...)
 	for _, t := range d.Turns {
 		require.False(s.t, t.DueAt.Before(s.now))
@@ -241,8 +251,13 @@ func (s *sim) change(which int) {
 func (s *sim) set(l *store.Limit) {
 	s.limits[l.ID] = l
 	for _, w := range s.sorted(s.waiting) {
-		if admit.LimitOf(w.Gate) == l.ID {
+		if admit.LimitOf(w.Gate) == l.ID && !admit.IsSet(w.Gate) {
 			s.limitTurn(w.Gate, s.now)
+		}
+	}
+	for _, e := range s.rounds {
+		if admit.LimitOf(e.Gate) == l.ID {
+			s.limitTurn(e.Gate, s.now)
 		}
 	}
 }

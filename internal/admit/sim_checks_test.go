@@ -155,7 +155,7 @@ func (s *sim) checkArmed() {
 			continue
 		}
 		seen[admit.Kept{Gate: id}] = true
-		line := s.line(id)
+		line := slices.DeleteFunc(s.line(id), s.elsewhere)
 		left := s.left(id)
 		walled := false
 		for _, w := range line {
@@ -163,7 +163,7 @@ func (s *sim) checkArmed() {
 			need := s.need(w, id)
 			first := !seen[admit.Kept{Gate: id, Lane: w.Lane}]
 			seen[admit.Kept{Gate: id, Lane: w.Lane}] = true
-			if l := s.limits[admit.LimitOf(id)]; first && (!walled || s.lane(w.Lane).Paused) && (need <= left || l.Rate() && l.State == store.LimitActive) {
+			if l := s.limits[admit.LimitOf(id)]; first && (!walled || s.lane(w.Lane).Paused) && (need <= left || !admit.IsSet(id) && l.Rate() && l.State == store.LimitActive) {
 				s.requireTurn(w, need, left)
 			}
 			walled = walled || need > left && !s.lane(w.Lane).Paused
@@ -171,25 +171,27 @@ func (s *sim) checkArmed() {
 	}
 }
 
-func (s *sim) requireTurn(w *simWaiter, need, left int) {
+func (s *sim) requireTurn(w *simWaiter, need, left int) { s.requireTurnAt(w, w.Gate, need, left) }
+
+func (s *sim) requireTurnAt(w *simWaiter, gate admit.GateID, need, left int) {
 	latest := s.now.Add(admit.KeepForIsolated + time.Second)
-	if l := s.limits[admit.LimitOf(w.Gate)]; need > left {
+	if l := s.limits[admit.LimitOf(gate)]; need > left {
 		latest = latest.Add(2*l.Period + time.Second)
 	}
 	for _, t := range s.turns {
-		line := t.Line == w.Lane || t.Line == admit.LimitLine(admit.LimitOf(w.Gate))
-		if line && t.Gate == w.Gate && !t.DueAt.After(latest) {
+		line := t.Line == w.Lane || t.Line == admit.LimitLine(admit.LimitOf(gate))
+		if line && t.Gate == gate && !t.DueAt.After(latest) {
 			return
 		}
 	}
-	require.Fail(s.t, "no turn", "run %v of lane %d at gate %x of limit %d needs %d of %d", w.Run, w.Lane, int64(w.Gate), admit.LimitOf(w.Gate), need, left)
+	require.Fail(s.t, "no turn", "run %v of lane %d at gate %x of limit %d needs %d of %d", w.Run, w.Lane, int64(gate), admit.LimitOf(gate), need, left)
 }
 
 // left is what a gate has free; of a rate as code outside of runs finds it.
 func (s *sim) left(id admit.GateID) int {
 	l := s.limits[admit.LimitOf(id)]
 	switch {
-	case l == nil || l.State == store.LimitOff:
+	case admit.IsSet(id) || l == nil || l.State == store.LimitOff:
 		return 1 << 20
 	case l.State == store.LimitDraining || s.gate(id).notBefore.After(s.now):
 		return 0
@@ -276,6 +278,7 @@ func (s *sim) run(steps int) {
 	for range steps {
 		s.step()
 		s.checkArmed()
+		s.checkRounds()
 	}
 	s.checkRates()
 	s.drain()
@@ -293,6 +296,7 @@ func TestHistoriesNeverExceedAndNeverStop(t *testing.T) {
 	for seed := range uint64(histories) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			s := newSim(t, rand.New(rand.NewPCG(seed, 7)))
+			defer func() { sum["parked"] += s.parked }()
 			s.trouble = []float64{0, .1, .3}[seed%3]
 			s.run(250)
 			sum["admitted"] += s.admitted

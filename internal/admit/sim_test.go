@@ -31,10 +31,11 @@ type sim struct {
 	permits []admit.Permit
 	turns   []admit.Turn
 	kept    map[admit.Kept]time.Time // without the instant
-	last    int                      // run
-	trouble float64                  // how often a gate is busy or a row held
+	rounds  map[simLine]admit.Entry
+	last    int     // run
+	trouble float64 // how often a gate is busy or a row held
 
-	admitted, moved, refused, keeps, ended int // what has happened, so that a test can see that it happens
+	admitted, moved, refused, keeps, ended, parked int // what has happened, so that a test can see that it happens
 }
 
 type simGate struct {
@@ -55,7 +56,7 @@ func newSim(t *testing.T, random *rand.Rand) *sim {
 	s := &sim{
 		t: t, random: random, now: start,
 		limits: map[store.LimitID]*store.Limit{}, gates: map[admit.GateID]*simGate{},
-		waiting: map[uuid.UUID]*simWaiter{}, running: map[uuid.UUID]*simWaiter{}, kept: map[admit.Kept]time.Time{},
+		waiting: map[uuid.UUID]*simWaiter{}, running: map[uuid.UUID]*simWaiter{}, kept: map[admit.Kept]time.Time{}, rounds: map[simLine]admit.Entry{},
 	}
 	for id, l := range []*store.Limit{
 		semaphore(0, 1), semaphore(0, 3), semaphore(0, 1+random.IntN(8)),
@@ -113,7 +114,7 @@ func (s *sim) enqueue() {
 		if l.ID%2 == 0 && l.Kind != store.LimitDynamicWindow {
 			key = ""
 		}
-		use := admit.Use{Weight: 1, Until: store.UntilSettled}
+		use := admit.Use{Weight: 1, Until: store.UntilSettled, Acts: l.WhenFull > store.FullWait}
 		if s.chance(.3) && l.Kind != store.LimitDynamicWindow {
 			use.Weight = 1 + s.random.IntN(max(min(l.Capacity(), 3), 1))
 		}
@@ -240,6 +241,9 @@ func (s *sim) read(id admit.GateID, depth int) admit.Gate {
 			read.FreesAt = p.ExpiresAt
 		}
 	}
+	if admit.IsSet(id) {
+		read.Limit = nil
+	}
 	if read.Limit == nil {
 		return read
 	}
@@ -259,6 +263,7 @@ func (s *sim) read(id admit.GateID, depth int) admit.Gate {
 		slices.SortFunc(read.Live, func(a, b admit.LiveKey) int {
 			return cmp.Or(cmp.Compare(s.gate(a.Gate).rate.Since, s.gate(b.Gate).rate.Since), cmp.Compare(a.Gate, b.Gate))
 		})
+		read.Waits = s.waits(id)
 	}
 	return read
 }

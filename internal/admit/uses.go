@@ -58,7 +58,8 @@ next:
 			}
 		}
 		use := Use{Gate: gate, Weight: said.Places(), Until: said.Lasting(), WhenFull: said.WhenFull, RetryAfter: said.RetryAfter,
-			Mode: said.Mode, OwnedFor: said.OwnedFor}
+			Mode: said.Mode, OwnedFor: said.OwnedFor,
+			Acts: said.WhenFull > store.FullWait || said.WhenFull == store.FullDefault && limit.Action() > store.FullWait}
 		if said.Owner != "" {
 			use.Owner = OwnerID(said.Owner)
 		}
@@ -74,7 +75,7 @@ func Simple(uses []Use) bool {
 		return false
 	}
 	use := uses[0]
-	use.Has = false
+	use.Has, use.Acts = false, false
 	return use == (Use{Gate: use.Gate, Weight: 1, Until: store.UntilSettled})
 }
 

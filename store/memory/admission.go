@@ -114,18 +114,22 @@ func (a *admitting) read(gates []*gate) {
 	lanes := map[store.LaneID]bool{}
 	turns := len(gates)
 	taken := make([]admit.GateID, turns)
+	a.readRounds(gates, lanes)
 	for i, g := range gates {
 		taken[i] = g.id
 		a.readLines(g, turns, lanes)
 	}
 	others, cancels := a.input.OtherGates(taken)
 	for _, id := range others {
-		gates = append(gates, a.limits.gate(id))
+		g := a.limits.gate(id)
+		gates = append(gates, g)
+		a.readEntries(g, lanes)
 	}
 	for i, g := range gates {
 		read := a.readGate(g, cancels)
 		if i < turns {
 			read.Depth = admit.Depth(a.request.Limit, turns, g.action())
+			read.Entries = admit.Entries(a.request.Limit, turns)
 		}
 		a.input.Gates = append(a.input.Gates, read)
 	}
@@ -141,28 +145,40 @@ func (g *gate) action() store.LimitAction {
 
 // readLines reads the first due waiters of each lane of a gate.
 func (a *admitting) readLines(g *gate, gates int, lanes map[store.LaneID]bool) {
-	for id, l := range g.lines {
+	for id := range g.lines {
+		if g.elsewhere(id) {
+			continue
+		}
 		depth := admit.DepthOfOthers(a.request.Limit, a.request.Limit)
-		ours := slices.Contains(a.request.Lanes, id)
-		if ours {
+		if slices.Contains(a.request.Lanes, id) {
 			depth = admit.Depth(a.request.Limit, gates, g.action())
 		}
-		for _, r := range l.runs[:min(l.due(a.now), depth)] {
-			if ours {
-				a.adopt(r, id)
-			}
-			w := admit.Waiter{Run: r.id, Gate: g.id, Lane: id, DueAt: r.dueAt}
-			if !admit.Simple(r.uses) || g.limit == nil {
-				w.Uses = r.usesNow()
-				a.named(w.Uses, a.now)
-			}
-			a.input.Waiters = append(a.input.Waiters, w)
-		}
+		a.readLine(g, id, depth)
 		a.readLane(id, lanes)
 	}
 	for id, expires := range g.kept {
 		a.input.Kept = append(a.input.Kept, admit.Kept{Gate: g.id, Lane: id, ExpiresAt: expires})
 		a.readLane(id, lanes)
+	}
+}
+
+// readLine reads the first due waiters of a line.
+func (a *admitting) readLine(g *gate, id store.LaneID, depth int) {
+	l := g.lines[id]
+	if l == nil {
+		return
+	}
+	ours := slices.Contains(a.request.Lanes, id)
+	for _, r := range l.runs[:min(l.due(a.now), depth)] {
+		if ours {
+			a.adopt(r, id)
+		}
+		w := admit.Waiter{Run: r.id, Gate: g.id, Lane: id, DueAt: r.dueAt}
+		if !admit.Simple(r.uses) || g.limit == nil {
+			w.Uses = r.usesNow()
+			a.named(w.Uses, a.now)
+		}
+		a.input.Waiters = append(a.input.Waiters, w)
 	}
 }
 
@@ -172,9 +188,11 @@ func (a *admitting) readLane(id store.LaneID, lanes map[store.LaneID]bool) {
 	}
 	lanes[id] = true
 	name := &a.lanes[max(id, -id)-1].name
-	a.input.Lanes = append(a.input.Lanes, admit.Lane{
-		ID: id, Priority: name.priority, Ours: slices.Contains(a.request.Lanes, id), Paused: a.queues[name.queue],
-	})
+	lane := admit.Lane{ID: id, Priority: name.priority, Ours: slices.Contains(a.request.Lanes, id), Paused: a.queues[name.queue]}
+	if known := a.capOf(id); known != nil {
+		lane.Cap = admit.GateOf(known.ID, "")
+	}
+	a.input.Lanes = append(a.input.Lanes, lane)
 }
 
 // readGate reads what a gate admits.
@@ -193,7 +211,9 @@ func (a *admitting) readGate(g *gate, cancels bool) admit.Gate {
 			}
 		}
 	}
-	read.Live = g.live(a.now)
+	if read.Live = g.live(a.now); g.limit.Kind == store.LimitDynamicWindow {
+		read.Waits = a.keysInRound(g)
+	}
 	return read
 }
 
@@ -246,6 +266,7 @@ func (a *admitting) write(d *admit.Decision) (admitted []*run) {
 		a.limits.gate(rate.Gate).rate = rate.Rate
 	}
 	a.keep(d)
+	a.writeRounds(d)
 	for _, turn := range d.Due {
 		a.limits.turns.add(turn.Line, turn.Gate, micro(turn.DueAt), a.now)
 	}

@@ -97,12 +97,13 @@ func (s *Store) gateInfo(known *limit, key string, now time.Time) store.GateInfo
 		return info
 	}
 	info.InUse, _ = g.used(now)
-	info.Permits, info.Waiters = g.permitInfos(), g.waiters()
-	info.Waiting = store.Count{N: int64(g.waiting)}
+	info.Permits = g.permitInfos()
+	waiters, all := s.waitersOf(g)
+	info.Waiters, info.Waiting = waiters, store.Count{N: int64(all)}
 	if g.notBefore.After(now) {
 		info.NotBefore = timeOrNil(g.notBefore)
 	}
-	if g.waiting > 0 {
+	if g.awaited() {
 		info.NextAt = timeOrNil(s.limits.turns.soonest(g.id))
 	}
 	return info

@@ -43,7 +43,7 @@ type limit struct {
 // gate is one key of a limit.
 type gate struct {
 	id        admit.GateID
-	limit     *limit // nil: runs wait here that have all their permits
+	limit     *limit // nil: runs wait here that have all their permits, or it is that of a set
 	key       string // as its first run spells it
 	lines     map[store.LaneID]*line
 	waiting   int       // runs in all lines
@@ -51,7 +51,9 @@ type gate struct {
 	rate      admit.Rate
 	refunds   []admit.Refund
 	notBefore time.Time
-	kept      map[store.LaneID]time.Time // places are kept for the lane until then
+	kept      map[store.LaneID]time.Time    // places are kept for the lane until then
+	round     round                         // lines that wait for the gate
+	entries   map[store.LaneID]*admit.Entry // where its own lines wait
 }
 
 // permit is the right of an owner to places of a gate. That of a claim is one row
@@ -90,8 +92,11 @@ func (l *limits) gate(id admit.GateID) *gate {
 	}
 	g = &gate{id: id, lines: make(map[store.LaneID]*line), kept: make(map[store.LaneID]time.Time)}
 	if number := admit.LimitOf(id); number > 0 {
-		g.limit = l.byID[number-1]
-		g.limit.gates[id] = g
+		known := l.byID[number-1]
+		known.gates[id] = g
+		if !admit.IsSet(id) {
+			g.limit = known
+		}
 	}
 	l.gates[id] = g
 	return g
@@ -99,12 +104,12 @@ func (l *limits) gate(id admit.GateID) *gate {
 
 // drop forgets a gate that has nothing to remember.
 func (l *limits) drop(g *gate, now time.Time) {
-	if g.waiting > 0 || len(g.permits) > 0 || g.notBefore.After(now) || g.remembers(now) {
+	if g.awaited() || len(g.entries) > 0 || len(g.permits) > 0 || g.notBefore.After(now) || g.remembers(now) {
 		return
 	}
 	delete(l.gates, g.id)
-	if g.limit != nil {
-		delete(g.limit.gates, g.id)
+	if number := admit.LimitOf(g.id); number > 0 {
+		delete(l.byID[number-1].gates, g.id)
 	}
 }
 
@@ -258,7 +263,7 @@ func (s *Store) giveBack(g *gate, owner uuid.UUID, now time.Time) bool {
 
 // announce says that a gate may have room, if a run waits for that.
 func (s *Store) announce(g *gate, now time.Time) {
-	if g.waiting == 0 || g.limit == nil {
+	if !g.awaited() || g.limit == nil {
 		return
 	}
 	s.limits.turns.add(admit.LimitLine(g.limit.ID), g.id, now, now)

@@ -90,13 +90,17 @@ func (s *Store) ListLimits(ctx context.Context, filter store.LimitFilter) ([]sto
 		for _, g := range known.gates {
 			used, _ := g.used(now)
 			info.InUse.N += int64(used)
-			info.Waiting.N += int64(g.waiting)
+			waiting, oldest := s.limits.inRound(g)
+			if !oldest.IsZero() && (info.OldestDue == nil || oldest.Before(*info.OldestDue)) {
+				info.OldestDue = timeOrNil(oldest)
+			}
+			info.Waiting.N += int64(g.waiting + waiting)
 			for _, l := range g.lines {
 				if first := l.runs[0].dueAt; info.OldestDue == nil || first.Before(*info.OldestDue) {
 					info.OldestDue = timeOrNil(first)
 				}
 			}
-			if at := s.limits.turns.soonest(g.id); g.waiting > 0 && !at.IsZero() && (next.IsZero() || at.Before(next)) {
+			if at := s.limits.turns.soonest(g.id); g.awaited() && !at.IsZero() && (next.IsZero() || at.Before(next)) {
 				next = at
 			}
 		}
@@ -239,20 +243,4 @@ func (g *gate) permitInfos() (infos []store.PermitInfo) {
 		}
 	}
 	return infos
-}
-
-// waiters are the first runs that wait, in the order in which they are admitted.
-func (g *gate) waiters() []store.Waiter {
-	var runs []*run
-	for _, l := range g.lines {
-		runs = append(runs, l.runs[:min(len(l.runs), shown)]...)
-	}
-	slices.SortFunc(runs, func(a, b *run) int {
-		return cmp.Or(cmp.Compare(b.lane.name.priority, a.lane.name.priority), order(a, b))
-	})
-	waiters := make([]store.Waiter, 0, min(len(runs), shown))
-	for _, r := range runs[:min(len(runs), shown)] {
-		waiters = append(waiters, store.Waiter{Run: r.id, Job: r.lane.name.job, Queue: r.lane.name.queue, Priority: r.lane.name.priority, DueAt: r.dueAt})
-	}
-	return waiters
 }

@@ -32,6 +32,7 @@ func (s *Store) CheckLimits(ctx context.Context) ([]store.LimitFault, error) {
 	for _, g := range s.limits.gates {
 		used := s.checkPermits(g, now, found)
 		s.checkLines(g, found)
+		s.checkRound(g, now, used, found)
 		if run, stuck := s.stuck(g, used, now); stuck {
 			found(g, store.KeyStuck, run, used)
 		}
@@ -93,6 +94,35 @@ func (s *Store) checkLines(g *gate, found func(*gate, store.LimitFaultKind, stor
 	}
 }
 
+// checkRound looks for entries without a run, and for lines that wait for a gate that
+// has room for their first run and no turn.
+func (s *Store) checkRound(g *gate, now time.Time, used int, found func(*gate, store.LimitFaultKind, store.RunID, int)) {
+	for _, e := range g.round {
+		line := s.limits.gates[e.Line]
+		if line == nil || line.entries[e.Lane] != e {
+			found(g, store.RunMisplaced, store.RunID{}, 0)
+			continue
+		}
+		l := line.lines[e.Lane]
+		if l == nil || l.runs[0].dueAt.After(now) || !s.limits.turns.soonest(g.id).IsZero() {
+			continue
+		}
+		if first := l.runs[0]; admit.Announced(&g.limit.Limit, used, first.weightAt(g.id)) {
+			found(g, store.KeyStuck, first.id, used)
+		}
+	}
+}
+
+// weightAt is how many places of a gate a run needs.
+func (r *run) weightAt(gate admit.GateID) int {
+	for i := range r.uses {
+		if r.uses[i].Gate == gate {
+			return r.uses[i].Weight
+		}
+	}
+	return 1
+}
+
 // stuck is the first run of a lane that is due at a gate with room for it, and that no turn
 // announces. Those behind a heavier one need none: its leaving inserts one.
 func (s *Store) stuck(g *gate, used int, now time.Time) (store.RunID, bool) {
@@ -103,17 +133,12 @@ func (s *Store) stuck(g *gate, used int, now time.Time) (store.RunID, bool) {
 	if g.limit != nil {
 		rule = &g.limit.Limit
 	}
-	for _, l := range g.lines {
-		if len(l.runs) == 0 || l.runs[0].dueAt.After(now) {
+	for lane, l := range g.lines {
+		if g.elsewhere(lane) || len(l.runs) == 0 || l.runs[0].dueAt.After(now) {
 			continue
 		}
-		first, weight := l.runs[0], 1
-		for i := range first.uses {
-			if first.uses[i].Gate == g.id {
-				weight = first.uses[i].Weight
-			}
-		}
-		if admit.Announced(rule, used, weight) {
+		first := l.runs[0]
+		if admit.Announced(rule, used, first.weightAt(g.id)) {
 			return first.id, true
 		}
 	}

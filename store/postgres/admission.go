@@ -103,7 +103,7 @@ func (a *admission) run(ctx context.Context) error {
 	if err := a.adopt(ctx); err != nil {
 		return err
 	}
-	if err := a.readMore(ctx); err != nil {
+	if err := a.readMore(ctx, gates); err != nil {
 		return err
 	}
 	if a.careful {
@@ -148,7 +148,7 @@ func (a *admission) take(ctx context.Context) (gates []int64, err error) {
 	})
 	var found []admit.Gate
 	a.used = a.marks.of(a.request.Lanes)
-	a.addReads(b, nil, nil, &found)
+	a.addReads(b, nil, readDepth{}, &found)
 	began := lease.Elapsed()
 	if err := a.send(ctx, a.conn, b); err != nil {
 		return nil, err
@@ -184,12 +184,12 @@ func (a *admission) readBelow(ctx context.Context, gates []int64) error {
 // addReads reads what locked gates admit, and the first waiters of their lines, depth of each
 // of the admission's own lanes. Without gates it reads those whose turns the transaction has
 // taken; without a depth, as many waiters as each gate may admit.
-func (a *admission) addReads(b *batch, gates []int64, depth *int32, found *[]admit.Gate) {
+func (a *admission) addReads(b *batch, gates []int64, depth readDepth, found *[]admit.Gate) {
 	b.add(queries.ReadLimits, gates).Query(a.scanLimits)
 	b.add(queries.ReadGates, gates).Query(func(rows pgx.Rows) error { return a.scanGates(rows, found) })
-	a.addLines(b, gates, depth)
+	a.addLines(b, gates, depth.lines)
 	b.add(queries.ReadLanes, laneNumbers(a.request.Lanes), gates).Query(a.scanLanes)
-	b.add(queries.ReadKept, gates).Query(a.scanKept)
+	b.add(queries.ReadKept, gates, depth.ofRounds(), small(a.request.Limit)).Query(a.scanKept)
 }
 
 // addLines reads the lines alone, from the marks that are used unless the depth is given.
@@ -212,8 +212,11 @@ func (a *admission) learn(gates []int64, found []admit.Gate, depth int) {
 	}
 	for i := range found {
 		g := &found[i]
-		if g.Limit = a.limits[admit.LimitOf(g.ID)]; depth > 0 {
-			g.Depth = depth
+		if !admit.IsSet(g.ID) {
+			g.Limit = a.limits[admit.LimitOf(g.ID)]
+		}
+		if depth > 0 {
+			g.Depth, g.Entries = depth, admit.Entries(a.request.Limit, len(gates))
 			if g.Limit != nil && g.Limit.Action() > store.FullWait {
 				g.Depth = a.request.Limit + 1
 			}
@@ -284,22 +287,10 @@ func (a *admission) scanLanes(rows pgx.Rows) error {
 			return err
 		}
 		if c.gate != 0 {
-			a.caps[l.ID] = c
+			a.caps[l.ID], l.Cap = c, admit.GateID(c.gate)
 		}
 		l.Ours = slices.Contains(a.request.Lanes, l.ID)
 		a.input.Lanes = append(a.input.Lanes, l)
-	}
-	return rows.Err()
-}
-
-func (a *admission) scanKept(rows pgx.Rows) error {
-	for rows.Next() {
-		var k admit.Kept
-		if err := rows.Scan(&k.Gate, &k.Lane, &k.ExpiresAt); err != nil {
-			return err
-		}
-		k.ExpiresAt = k.ExpiresAt.UTC()
-		a.input.Kept = append(a.input.Kept, k)
 	}
 	return rows.Err()
 }

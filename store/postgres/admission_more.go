@@ -12,17 +12,35 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
-// readMore reads what only some limits and runs need: the other gates of runs, which
-// are locked first, refunds, the keys of dynamic windows, owners, and who executes.
-func (a *admission) readMore(ctx context.Context) error {
-	others, err := a.uses(ctx)
-	if err != nil {
-		return err
-	}
-	if len(others) > 0 {
-		if err := a.readOthers(ctx, others); err != nil {
+// moreRounds bounds how often further gates are read: those of the lines in rounds, those of
+// waiters, and those that were not expected, such as the cap of a queue that is new.
+const moreRounds = 3
+
+// readMore reads what only some limits and runs need: the lines that wait in rounds and the
+// other gates of runs, which are locked first, refunds, the keys of dynamic windows, owners,
+// and who executes.
+func (a *admission) readMore(ctx context.Context, taken []int64) error {
+	entered := len(a.input.Rounds) > 0
+	for range moreRounds {
+		others, err := a.uses(ctx, taken)
+		if err != nil {
 			return err
 		}
+		if entered {
+			others = append(others, a.entered(taken)...)
+			slices.Sort(others)
+			others = slices.Compact(others)
+		}
+		if len(others) == 0 && !entered {
+			break
+		}
+		if err := a.readOthers(ctx, taken, others); err != nil {
+			return err
+		}
+		entered = false
+	}
+	if _, err := a.uses(ctx, nil); err != nil { // of those that were read last
+		return err
 	}
 	b := &batch{names: a.Store.names}
 	a.addRates(b)
@@ -35,8 +53,9 @@ func (a *admission) readMore(ctx context.Context) error {
 }
 
 // uses sets the uses of waiters that use more than their gate, and returns the gates that have
-// not been read yet.
-func (a *admission) uses(ctx context.Context) (others []int64, err error) {
+// not been read yet, of those that wait for the gates whose turns were taken. The further
+// gates of others are left for another admission.
+func (a *admission) uses(ctx context.Context, taken []int64) (others []int64, err error) {
 	set := limitSet{}
 	for _, said := range a.said {
 		for i := range said {
@@ -63,6 +82,10 @@ func (a *admission) uses(ctx context.Context) (others []int64, err error) {
 			continue
 		}
 		w.Uses = admit.StoredUses(said, find)
+		e := a.entryAt(w.Gate, w.Lane)
+		if !slices.Contains(taken, int64(w.Gate)) && (e == nil || e.Depth == 0) {
+			continue
+		}
 		for j := range w.Uses {
 			if gate := w.Uses[j].Gate; !a.known[gate] && !seen[gate] && w.Uses[j].Mode != store.LimitRelease {
 				seen[gate] = true
@@ -72,42 +95,6 @@ func (a *admission) uses(ctx context.Context) (others []int64, err error) {
 	}
 	slices.Sort(others)
 	return others, nil
-}
-
-// readOthers locks further gates, and reads those that are free.
-func (a *admission) readOthers(ctx context.Context, gates []int64) error {
-	a.others = gates
-	var free []int64
-	b := &batch{names: a.Store.names}
-	b.add(queries.LockGates, gates).Query(func(rows pgx.Rows) (err error) {
-		free, err = pgx.CollectRows(rows, pgx.RowTo[int64])
-		return err
-	})
-	if err := a.send(ctx, a.conn, b); err != nil {
-		return err
-	}
-	for _, gate := range gates {
-		if !slices.Contains(free, gate) {
-			a.known[admit.GateID(gate)] = true
-			a.input.Gates = append(a.input.Gates, admit.Gate{ID: admit.GateID(gate), Busy: true})
-		}
-	}
-	if len(free) == 0 {
-		return nil
-	}
-	var found []admit.Gate
-	one := int32(1)
-	b = &batch{names: a.Store.names}
-	a.addReads(b, free, &one, &found)
-	if err := a.send(ctx, a.conn, b); err != nil {
-		return err
-	}
-	a.learn(free, found, 0)
-	if err := a.adopt(ctx); err != nil {
-		return err
-	}
-	_, err := a.uses(ctx) // of those that wait there; their further gates are left for another admission
-	return err
 }
 
 // addRates reads the refunds of limits of starts, and the live keys of dynamic windows.
@@ -129,6 +116,7 @@ func (a *admission) addRates(b *batch) {
 				}
 				return err
 			})
+			a.addWaits(b, g)
 		}
 	}
 	if len(rates) == 0 {

@@ -196,6 +196,7 @@ func strictly(d *admit.Decision) bool {
 
 // addState writes what the gates remember: turns, kept places, rates, keys.
 func (a *admission) addState(b *batch, d *admit.Decision) {
+	addRounds(b, d)
 	addTurns(b, queries.InsertTurns, d.Turns)
 	addTurns(b, queries.AddTurns, d.Due)
 	if len(d.Keep) > 0 {

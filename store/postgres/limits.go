@@ -59,7 +59,7 @@ func (s *Store) ListLimits(ctx context.Context, filter store.LimitFilter) ([]sto
 			info.Waiting.Estimated, info.InUse.Estimated = info.Waiting.N == countMost, info.InUse.N >= countMost
 			return err
 		})
-		b.add(queries.NextOfLimit, first, last, int32(limitGatesSeen)).Query(func(rows pgx.Rows) error {
+		b.add(queries.NextOfLimit, first-1, last, int32(limitGatesSeen)).Query(func(rows pgx.Rows) error {
 			next, err := pgx.CollectRows(rows, pgx.RowTo[time.Time])
 			for i := range next {
 				info.NextAt = timesUTC(&next[i])
@@ -292,7 +292,7 @@ func askGate(b *batch, info *store.GateInfo) {
 		}
 		return err
 	})
-	b.add(queries.GateWaiters, gate, int32(limitShown), info.Limit.ID).Query(func(rows pgx.Rows) error {
+	b.add(queries.GateWaiters, int32(limitShown), gate, info.Limit.ID).Query(func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.GateWaitersRow])
 		info.Waiters = []store.Waiter{}
 		for _, row := range found {

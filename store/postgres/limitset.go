@@ -310,7 +310,11 @@ func standingOf(run *store.NewRun, set limitSet) (row standing) {
 	}
 	var gates, weights, strict, gives []string
 	heavy := false
-	for _, use := range admit.StoredUses(run.Limits, func(name string) *store.Limit { return &set[name].Limit }) {
+	uses := admit.StoredUses(run.Limits, func(name string) *store.Limit { return &set[name].Limit })
+	if line := admit.SetOf(uses); line != 0 { // its line comes first
+		gates, weights = append(gates, strconv.FormatInt(int64(line), 10)), append(weights, "1")
+	}
+	for _, use := range uses {
 		gate := strconv.FormatInt(int64(use.Gate), 10)
 		if use.Mode == store.LimitRelease {
 			gives = append(gives, gate+":"+use.Owner.String())

@@ -226,7 +226,7 @@ func startsForOthers(t *testing.T, f *fixture) {
 
 func limitsAreSound(_ *testing.T, f *fixture) {
 	f.declareLimits(semaphore("tenant", 2), semaphore("api", 3), store.Limit{Name: "rate", Kind: store.LimitTokenBucket, Max: 2, Period: time.Second, Burst: 2})
-	for _, texts := range [][]string{{"tenant=a"}, {"tenant=a*2", "api"}, {"tenant=b!finished", "api"}, {"rate"}, {"rate", "tenant=c"}, {"api*2"}} {
+	for _, texts := range [][]string{{"tenant=a"}, {"tenant*2=a", "api"}, {"tenant!finished=b", "api"}, {"rate"}, {"rate", "tenant=c"}, {"api*2"}} {
 		for range 4 {
 			f.enqueue(newRun(limited(texts...), func(r *store.NewRun) { r.MaxAttempts = 3 }))
 		}

@@ -87,13 +87,24 @@ WITH taken AS MATERIALIZED (
                 ELSE (
                     SELECT limited.gates[wanted.place]
                     FROM pg_catalog.generate_subscripts(limited.gates, 1) AS wanted (place)
-                    WHERE limited.gates[wanted.place] <> ALL (limited.strict)
-                       OR NOT EXISTS (
-                           SELECT
-                           FROM durable.permits
-                           WHERE permits.gate = limited.gates[wanted.place]
-                             AND permits.owner = limited.id
-                       )
+                    WHERE (
+                        limited.gates[wanted.place] <> ALL (limited.strict)
+                        OR NOT EXISTS (
+                            SELECT
+                            FROM durable.permits
+                            WHERE permits.gate = limited.gates[wanted.place]
+                              AND permits.owner = limited.id
+                        )
+                      )
+                      AND (
+                        limited.gates[wanted.place] > 0
+                        OR NOT EXISTS (
+                            SELECT
+                            FROM durable.permits
+                            WHERE permits.gate = ANY (limited.strict)
+                              AND permits.owner = limited.id
+                        )
+                      )
                     ORDER BY wanted.place
                     LIMIT 1
                 )
@@ -297,6 +308,48 @@ type EndLapsedParams struct {
 // gates that are locked.
 func (q *Queries) EndLapsed(ctx context.Context, arg EndLapsedParams) error {
 	_, err := q.db.Exec(ctx, EndLapsed, arg.Gates)
+	return err
+}
+
+const EnterRounds = `-- name: EnterRounds :exec
+INSERT INTO durable.rounds (line, lane, gate, home, since, gates)
+SELECT given.line, given.lane, given.gate, given.home, given.since, given.gates::bigint[]
+FROM (
+    SELECT
+        unnest($1::bigint[]) AS line,
+        unnest($2::int[]) AS lane,
+        unnest($3::bigint[]) AS gate,
+        unnest($4::bigint[]) AS home,
+        unnest($5::timestamptz[]) AS since,
+        unnest($6::text[]) AS gates
+) given
+ON CONFLICT (line, lane) DO UPDATE
+SET gate = excluded.gate,
+    home = excluded.home,
+    since = excluded.since,
+    gates = excluded.gates
+`
+
+type EnterRoundsParams struct {
+	Lines  []int64
+	Lanes  []int32
+	Gates  []int64
+	Homes  []int64
+	Sinces []time.Time
+	Needs  []string
+}
+
+// Lines that wait in rounds, each in one. Index: rounds_pkey. Locks: entries of lines and
+// gates that are locked. Idempotent: a repeat writes the same.
+func (q *Queries) EnterRounds(ctx context.Context, arg EnterRoundsParams) error {
+	_, err := q.db.Exec(ctx, EnterRounds,
+		arg.Lines,
+		arg.Lanes,
+		arg.Gates,
+		arg.Homes,
+		arg.Sinces,
+		arg.Needs,
+	)
 	return err
 }
 
@@ -511,6 +564,56 @@ func (q *Queries) Keep(ctx context.Context, arg KeepParams) error {
 	return err
 }
 
+const KeysInRound = `-- name: KeysInRound :many
+SELECT held.key::bigint AS key
+FROM durable.limit_lanes
+JOIN durable.lanes ON lanes.id = abs(limit_lanes.lane)
+    AND NOT lanes.paused
+CROSS JOIN LATERAL (
+    SELECT rounds.since, rounds.gates
+    FROM durable.rounds
+    WHERE rounds.gate = $1
+      AND rounds.lane = limit_lanes.lane
+    ORDER BY rounds.since, rounds.line
+    LIMIT $2
+) first
+CROSS JOIN LATERAL unnest(first.gates) AS held (key)
+WHERE limit_lanes.limit_id = ($1::bigint >> 43)::int
+  AND (held.key >> 43) = ($1::bigint >> 43)
+  AND held.key <> $1
+GROUP BY held.key
+ORDER BY min(first.since), held.key
+LIMIT $2
+`
+
+type KeysInRoundParams struct {
+	Gate int64
+	Most int32
+}
+
+// The keys of a dynamic window that wait in the round of the gate that all share, the one
+// that has waited longest first, looked for among so many entries.
+// Index: limit_lanes_pkey, rounds_order for each lane, lanes_pkey. Locks: none; the gate is locked.
+func (q *Queries) KeysInRound(ctx context.Context, arg KeysInRoundParams) ([]int64, error) {
+	rows, err := q.db.Query(ctx, KeysInRound, arg.Gate, arg.Most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int64
+	for rows.Next() {
+		var key int64
+		if err := rows.Scan(&key); err != nil {
+			return nil, err
+		}
+		items = append(items, key)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const LeaveLines = `-- name: LeaveLines :one
 WITH gone AS (
     DELETE FROM durable.waiting
@@ -552,6 +655,29 @@ func (q *Queries) LeaveLines(ctx context.Context, arg LeaveLinesParams) (int32, 
 	var found int32
 	err := row.Scan(&found)
 	return found, err
+}
+
+const LeaveRounds = `-- name: LeaveRounds :exec
+DELETE FROM durable.rounds
+USING (
+    SELECT
+        unnest($1::bigint[]) AS line,
+        unnest($2::int[]) AS lane
+) done
+WHERE rounds.line = done.line
+  AND rounds.lane = done.lane
+`
+
+type LeaveRoundsParams struct {
+	Lines []int64
+	Lanes []int32
+}
+
+// Lines that wait in no round any more. Index: rounds_pkey. Locks: entries of lines and
+// gates that are locked. Idempotent: a repeat finds none.
+func (q *Queries) LeaveRounds(ctx context.Context, arg LeaveRoundsParams) error {
+	_, err := q.db.Exec(ctx, LeaveRounds, arg.Lines, arg.Lanes)
+	return err
 }
 
 const LiveKeys = `-- name: LiveKeys :many
@@ -792,6 +918,79 @@ func (q *Queries) PostponeRuns(ctx context.Context, arg PostponeRunsParams) erro
 	return err
 }
 
+const ReadEntries = `-- name: ReadEntries :many
+SELECT
+    entry.line::bigint AS gate,
+    entry.lane::int AS lane,
+    first.due_at,
+    first.run_id,
+    said.limits::text[] AS limits
+FROM (
+    SELECT
+        unnest($1::bigint[]) AS line,
+        unnest($2::int[]) AS lane,
+        unnest($3::int[]) AS depth
+) entry
+CROSS JOIN LATERAL (
+    SELECT waiting.due_at, waiting.run_id, waiting.more
+    FROM durable.waiting
+    WHERE waiting.gate = entry.line
+      AND waiting.lane = entry.lane
+      AND waiting.due_at <= now()
+    ORDER BY waiting.due_at, waiting.run_id
+    LIMIT entry.depth
+) first
+LEFT JOIN LATERAL (
+    SELECT runs.limits
+    FROM durable.runs
+    WHERE first.more
+      AND runs.id = first.run_id
+    OFFSET 0
+) said ON true
+`
+
+type ReadEntriesParams struct {
+	Lines  []int64
+	Lanes  []int32
+	Depths []int32
+}
+
+type ReadEntriesRow struct {
+	Gate   int64
+	Lane   int32
+	DueAt  time.Time
+	RunID  uuid.UUID
+	Limits []string
+}
+
+// The first waiters of lines that wait in rounds, as ReadLines has them.
+// Index: waiting_order for each line, runs_pkey. Locks: none; the lines are locked.
+func (q *Queries) ReadEntries(ctx context.Context, arg ReadEntriesParams) ([]ReadEntriesRow, error) {
+	rows, err := q.db.Query(ctx, ReadEntries, arg.Lines, arg.Lanes, arg.Depths)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ReadEntriesRow
+	for rows.Next() {
+		var i ReadEntriesRow
+		if err := rows.Scan(
+			&i.Gate,
+			&i.Lane,
+			&i.DueAt,
+			&i.RunID,
+			&i.Limits,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ReadGates = `-- name: ReadGates :many
 WITH asked AS (
     SELECT unnest(
@@ -909,29 +1108,83 @@ WITH asked AS (
             nullif(pg_catalog.current_setting('admission.gates', true), '')::bigint[]
         )
     ) AS gate
+), round AS MATERIALIZED (
+    SELECT asked.gate
+    FROM asked
+    WHERE EXISTS (SELECT FROM durable.rounds WHERE rounds.gate = asked.gate)
 )
-SELECT gate, lane, expires_at
+SELECT
+    kept.gate::bigint AS gate,
+    kept.lane::int AS lane,
+    kept.expires_at::timestamptz AS since,
+    NULL::bigint AS line,
+    0::bigint AS home,
+    NULL::bigint[] AS gates
 FROM durable.kept
 WHERE gate = ANY (ARRAY(SELECT asked.gate FROM asked))
+UNION ALL
+SELECT first.gate, first.lane, first.since, first.line, first.home, first.gates
+FROM round
+JOIN durable.limit_lanes ON limit_lanes.limit_id = (round.gate >> 43)::int
+CROSS JOIN LATERAL (
+    SELECT rounds.gate, rounds.lane, rounds.since, rounds.line, rounds.home, rounds.gates
+    FROM durable.rounds
+    WHERE rounds.gate = round.gate
+      AND rounds.lane = limit_lanes.lane
+    ORDER BY rounds.since, rounds.line
+    LIMIT coalesce(
+        $2::int,
+        (
+            SELECT (($3::int) + count(*) - 1) / greatest(count(*), 1) + 4
+            FROM asked
+        )
+    )
+) first
+UNION ALL
+SELECT own.gate, own.lane, own.since, own.line, own.home, own.gates
+FROM durable.rounds own
+WHERE own.line = ANY (ARRAY(SELECT asked.gate FROM asked))
 `
 
 type ReadKeptParams struct {
+	Gates   []int64
+	Entries *int32
+	Room    int32
+}
+
+type ReadKeptRow struct {
+	Gate  int64
+	Lane  int32
+	Since time.Time
+	Line  *int64
+	Home  int64
 	Gates []int64
 }
 
-// Index: kept_pkey; almost empty. Locks: none.
+// Places that are kept, and what waits in rounds: of the gates the first entries of each lane,
+// as many as wanted or as may be admitted and a few more; and where the lines of the gates
+// wait themselves. Of a place that is kept the line is null, and since is when it expires.
+// Index: kept_pkey, almost empty; rounds_order for each lane of a gate that has a round, after
+// limit_lanes_pkey; rounds_pkey. Locks: none: who writes an entry has its gate or its line.
 // block: gates-read
 // end
-func (q *Queries) ReadKept(ctx context.Context, arg ReadKeptParams) ([]DurableKept, error) {
-	rows, err := q.db.Query(ctx, ReadKept, arg.Gates)
+func (q *Queries) ReadKept(ctx context.Context, arg ReadKeptParams) ([]ReadKeptRow, error) {
+	rows, err := q.db.Query(ctx, ReadKept, arg.Gates, arg.Entries, arg.Room)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []DurableKept
+	var items []ReadKeptRow
 	for rows.Next() {
-		var i DurableKept
-		if err := rows.Scan(&i.Gate, &i.Lane, &i.ExpiresAt); err != nil {
+		var i ReadKeptRow
+		if err := rows.Scan(
+			&i.Gate,
+			&i.Lane,
+			&i.Since,
+			&i.Line,
+			&i.Home,
+			&i.Gates,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -960,7 +1213,7 @@ SELECT DISTINCT
 FROM durable.limit_lanes
 JOIN durable.lanes ON lanes.id = abs(limit_lanes.lane)
 LEFT JOIN durable.queues ON queues.name = lanes.queue
-WHERE limit_lanes.limit_id = ANY (ARRAY(SELECT (asked.gate >> 43)::int FROM asked))
+WHERE limit_lanes.limit_id = ANY (ARRAY(SELECT (abs(asked.gate) >> 43)::int FROM asked))
    OR limit_lanes.lane = ANY ($1::int[])
   AND 0 IN (SELECT asked.gate FROM asked)
 `
@@ -1020,7 +1273,7 @@ WITH asked AS (
 SELECT
     id, name, kind, most, period, burst, buckets, key_least, key_most, action, retry_after, state
 FROM durable.limits
-WHERE id = ANY (ARRAY(SELECT (asked.gate >> 43)::int FROM asked))
+WHERE id = ANY (ARRAY(SELECT (abs(asked.gate) >> 43)::int FROM asked))
 `
 
 type ReadLimitsParams struct {
@@ -1103,7 +1356,7 @@ FROM (
         limits.most,
         coalesce(marks.due_at, '-infinity') AS low
     FROM asked
-    JOIN durable.limit_lanes ON limit_lanes.limit_id = (asked.gate >> 43)::int
+    JOIN durable.limit_lanes ON limit_lanes.limit_id = (abs(asked.gate) >> 43)::int
     JOIN durable.limits ON limits.id = limit_lanes.limit_id
     LEFT JOIN (
         SELECT
@@ -1112,6 +1365,13 @@ FROM (
             unnest($4::timestamptz[]) AS due_at
     ) marks ON marks.gate = asked.gate
         AND marks.lane = limit_lanes.lane
+    WHERE NOT EXISTS (
+        SELECT
+        FROM durable.rounds
+        WHERE rounds.line = asked.gate
+          AND rounds.lane = limit_lanes.lane
+          AND rounds.gate <> asked.gate
+    )
     UNION ALL
     SELECT 0, own.lane, true, 0, 1, 0, '-infinity'
     FROM (SELECT unnest($1::int[]) AS lane) own
@@ -1183,8 +1443,9 @@ type ReadLinesRow struct {
 // lanes as many as may stand before those. In a limit that acts on waiters beyond its
 // places, as many as there is room for. A line that has a mark is read from it on: what
 // comes before it in the index are mostly entries of waiters that have left.
-// Index: limit_lanes_pkey, then one scan of waiting_order for each line; runs_pkey for
-// those that say more than their gate. Locks: none.
+// A line that waits in the round of another gate is left out.
+// Index: limit_lanes_pkey, rounds_pkey, then one scan of waiting_order for each line; runs_pkey
+// for those that say more than their gate. Locks: none.
 // block: gates-read
 // end
 func (q *Queries) ReadLines(ctx context.Context, arg ReadLinesParams) ([]ReadLinesRow, error) {
@@ -1588,6 +1849,34 @@ func (q *Queries) TakeTurns(ctx context.Context, arg TakeTurnsParams) (TakeTurns
 	var i TakeTurnsRow
 	err := row.Scan(&i.Gates, &i.Dues)
 	return i, err
+}
+
+const TakeTurnsInRounds = `-- name: TakeTurnsInRounds :exec
+UPDATE durable.rounds
+SET since = served.since
+FROM (
+    SELECT
+        unnest($1::bigint[]) AS gate,
+        unnest($2::bigint[]) AS home,
+        unnest($3::timestamptz[]) AS since
+) served
+WHERE rounds.gate = served.gate
+  AND rounds.home = served.home
+  AND rounds.since < served.since
+`
+
+type TakeTurnsInRoundsParams struct {
+	Gates  []int64
+	Homes  []int64
+	Sinces []time.Time
+}
+
+// Homes that had their turns go to the end of their rounds, with all their entries.
+// Index: rounds_home. Locks: entries of gates that are locked. Idempotent: a repeat finds
+// none that are older.
+func (q *Queries) TakeTurnsInRounds(ctx context.Context, arg TakeTurnsInRoundsParams) error {
+	_, err := q.db.Exec(ctx, TakeTurnsInRounds, arg.Gates, arg.Homes, arg.Sinces)
+	return err
 }
 
 const TurnsLeft = `-- name: TurnsLeft :one

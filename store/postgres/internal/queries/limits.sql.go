@@ -34,23 +34,26 @@ func (q *Queries) AnnounceGate(ctx context.Context, arg AnnounceGateParams) erro
 
 const AnnounceGates = `-- name: AnnounceGates :many
 WITH RECURSIVE gate_of (gate, n) AS (
-    (
-        SELECT waiting.gate, 1
-        FROM durable.waiting
-        WHERE waiting.gate > $1
-          AND waiting.gate <= $2
-        ORDER BY waiting.gate
-        LIMIT 1
-    )
+    SELECT $1::bigint AS gate, 0 AS n
     UNION ALL
     SELECT
-        (
-            SELECT waiting.gate
-            FROM durable.waiting
-            WHERE waiting.gate > gate_of.gate
-              AND waiting.gate <= $2
-            ORDER BY waiting.gate
-            LIMIT 1
+        least(
+            (
+                SELECT waiting.gate
+                FROM durable.waiting
+                WHERE waiting.gate > gate_of.gate
+                  AND waiting.gate <= $2
+                ORDER BY waiting.gate
+                LIMIT 1
+            ),
+            (
+                SELECT rounds.gate
+                FROM durable.rounds
+                WHERE rounds.gate > gate_of.gate
+                  AND rounds.gate <= $2
+                ORDER BY rounds.gate
+                LIMIT 1
+            )
         ),
         gate_of.n + 1
     FROM gate_of
@@ -61,6 +64,7 @@ WITH RECURSIVE gate_of (gate, n) AS (
     SELECT (1 << 30) + (gate_of.gate >> 43)::int, clock_timestamp(), gate_of.gate
     FROM gate_of
     WHERE gate_of.gate IS NOT NULL
+      AND gate_of.n > 0
     RETURNING gate
 )
 SELECT announced.gate
@@ -74,11 +78,11 @@ type AnnounceGatesParams struct {
 	Most  int32
 }
 
-// One turn for each gate of a limit that has waiters, from a gate on, at most so many; on
-// the limit's line. Returns the last gate; null: there were no more. In a transaction
+// One turn for each gate of a limit that has waiters or a round, from a gate on, at most so
+// many; on the limit's line. Returns the last gate; null: there were no more. In a transaction
 // after that of the change: a waiter that is committed meanwhile either has its own turn
 // taken by an admission that sees the change, or is seen here.
-// Index: waiting_order, skipped along the gates. Locks: only what it inserts.
+// Index: waiting_order and rounds_order, skipped along the gates. Locks: only what it inserts.
 // Idempotent: a repeat adds turns that find nothing to do.
 func (q *Queries) AnnounceGates(ctx context.Context, arg AnnounceGatesParams) ([]int64, error) {
 	rows, err := q.db.Query(ctx, AnnounceGates, arg.After, arg.Last, arg.Most)
@@ -413,9 +417,31 @@ SELECT
     (
         SELECT count(*)
         FROM (
-            SELECT
-            FROM durable.waiting
-            WHERE waiting.gate = $1
+            (
+                SELECT
+                FROM durable.waiting
+                WHERE waiting.gate = $1
+                LIMIT $2
+            )
+            UNION ALL
+            (
+                SELECT
+                FROM (
+                    SELECT rounds.line, rounds.lane, rounds.since, rounds.home
+                    FROM durable.rounds
+                    WHERE rounds.line <> $1
+                      AND (rounds.gate = $1 OR rounds.home = $1)
+                    LIMIT $2
+                ) entry
+                CROSS JOIN LATERAL (
+                    SELECT
+                    FROM durable.waiting
+                    WHERE waiting.gate = entry.line
+                      AND waiting.lane = entry.lane
+                    LIMIT $2
+                ) entered
+                LIMIT $2
+            )
             LIMIT $2
         ) waiters
     )::bigint AS waiting,
@@ -437,8 +463,11 @@ type GateUseRow struct {
 	NextAt  time.Time
 }
 
-// What a gate has in use, and how many runs wait in its lines, counted up to so many.
-// Index: permits_pkey, waiting_order. Locks: none.
+// What a gate has in use, and how many runs wait for it, counted up to so many: in its lines,
+// in its round, and in lines that count for its key, wherever they wait.
+// Index: permits_pkey, waiting_order, rounds_order and rounds_home. Locks: none.
+// block: lines-of-gate
+// end
 func (q *Queries) GateUse(ctx context.Context, arg GateUseParams) (GateUseRow, error) {
 	row := q.db.QueryRow(ctx, GateUse, arg.Gate, arg.Most)
 	var i GateUseRow
@@ -447,25 +476,56 @@ func (q *Queries) GateUse(ctx context.Context, arg GateUseParams) (GateUseRow, e
 }
 
 const GateWaiters = `-- name: GateWaiters :many
-SELECT first.run_id, lanes.job, lanes.queue, lanes.priority, first.due_at
-FROM durable.limit_lanes
-JOIN durable.lanes ON lanes.id = abs(limit_lanes.lane)
-CROSS JOIN LATERAL (
-    SELECT waiting.run_id, waiting.due_at
-    FROM durable.waiting
-    WHERE waiting.gate = $1
-      AND waiting.lane = limit_lanes.lane
-    ORDER BY waiting.due_at, waiting.run_id
-    LIMIT $2
-) first
-WHERE limit_lanes.limit_id = $3
-ORDER BY lanes.priority DESC, first.due_at, first.run_id
-LIMIT $2
+WITH line AS (
+    SELECT asked.gate AS line, limit_lanes.lane, asked.gate AS home, own.since
+    FROM (SELECT $2::bigint AS gate) asked
+    CROSS JOIN durable.limit_lanes
+    LEFT JOIN durable.rounds own ON own.line = asked.gate
+        AND own.lane = limit_lanes.lane
+        AND own.gate = asked.gate
+    WHERE limit_lanes.limit_id = $3
+    UNION ALL
+    SELECT entry.line, entry.lane, entry.home, entry.since
+    FROM (
+                    SELECT rounds.line, rounds.lane, rounds.since, rounds.home
+                    FROM durable.rounds
+                    WHERE rounds.line <> $2
+                      AND (rounds.gate = $2 OR rounds.home = $2)
+        ORDER BY rounds.since
+        LIMIT $1
+    ) entry
+), waiter AS (
+    SELECT
+        first.run_id,
+        lanes.job,
+        lanes.queue,
+        lanes.priority,
+        first.due_at,
+        min(coalesce(line.since, first.due_at)) OVER (PARTITION BY line.home) AS since,
+        row_number() OVER (
+            PARTITION BY line.home, lanes.priority
+            ORDER BY first.due_at, first.run_id
+        ) AS rank
+    FROM line
+    JOIN durable.lanes ON lanes.id = abs(line.lane)
+    CROSS JOIN LATERAL (
+        SELECT waiting.run_id, waiting.due_at
+        FROM durable.waiting
+        WHERE waiting.gate = line.line
+          AND waiting.lane = line.lane
+        ORDER BY waiting.due_at, waiting.run_id
+        LIMIT $1
+    ) first
+)
+SELECT waiter.run_id, waiter.job, waiter.queue, waiter.priority, waiter.due_at
+FROM waiter
+ORDER BY waiter.priority DESC, waiter.rank, waiter.since, waiter.due_at, waiter.run_id
+LIMIT $1
 `
 
 type GateWaitersParams struct {
-	Gate    int64
 	Most    int32
+	Gate    int64
 	LimitID int32
 }
 
@@ -477,10 +537,14 @@ type GateWaitersRow struct {
 	DueAt    time.Time
 }
 
-// The first runs that wait in the lines of a gate, in the order of their admission.
-// Index: limit_lanes_pkey, waiting_order for each line. Locks: none.
+// The first runs that wait for a gate, in the order of their admission there: by priority,
+// then one of each home before a second of any, the home first that has waited longest.
+// Index: limit_lanes_pkey and waiting_order for each line; rounds_order and rounds_home.
+// Locks: none.
+// block: lines-of-gate
+// end
 func (q *Queries) GateWaiters(ctx context.Context, arg GateWaitersParams) ([]GateWaitersRow, error) {
-	rows, err := q.db.Query(ctx, GateWaiters, arg.Gate, arg.Most, arg.LimitID)
+	rows, err := q.db.Query(ctx, GateWaiters, arg.Most, arg.Gate, arg.LimitID)
 	if err != nil {
 		return nil, err
 	}
@@ -646,10 +710,41 @@ SELECT
 FROM (
     SELECT count(*) AS waiting, min(first_waiting.due_at) AS oldest
     FROM (
-        SELECT waiting.due_at
-        FROM durable.waiting
-        WHERE waiting.gate >= $1
-          AND waiting.gate <= $2
+        (
+            SELECT waiting.due_at
+            FROM durable.waiting
+            WHERE waiting.gate >= $1
+              AND waiting.gate <= $2
+            LIMIT $3
+        )
+        UNION ALL
+        (
+            SELECT waiting.due_at
+            FROM durable.waiting
+            WHERE waiting.gate >= - $2::bigint
+              AND waiting.gate <= - $1::bigint
+            LIMIT $3
+        )
+        UNION ALL
+        (
+            SELECT entered.due_at
+            FROM (
+                SELECT rounds.line, rounds.lane
+                FROM durable.rounds
+                WHERE rounds.gate >= $1
+                  AND rounds.gate <= $2
+                  AND (abs(rounds.line) < $1 OR abs(rounds.line) > $2)
+                LIMIT $3
+            ) entry
+            CROSS JOIN LATERAL (
+                SELECT waiting.due_at
+                FROM durable.waiting
+                WHERE waiting.gate = entry.line
+                  AND waiting.lane = entry.lane
+                LIMIT $3
+            ) entered
+            LIMIT $3
+        )
         LIMIT $3
     ) first_waiting
 ) waiters
@@ -668,8 +763,9 @@ type LimitInUseRow struct {
 }
 
 // How many runs wait for a limit, since when the oldest of them has been due, and how many
-// places are held, each counted up to so many.
-// Index: waiting_order and permits_pkey, the range of the limit. Locks: none.
+// places are held, each counted up to so many: those in the lines of its gates, of the sets
+// that begin with one of them, and of others that wait in its rounds.
+// Index: waiting_order, rounds_order and permits_pkey, the range of the limit. Locks: none.
 func (q *Queries) LimitInUse(ctx context.Context, arg LimitInUseParams) (LimitInUseRow, error) {
 	row := q.db.QueryRow(ctx, LimitInUse, arg.First, arg.Last, arg.Most)
 	var i LimitInUseRow
@@ -844,23 +940,26 @@ func (q *Queries) MakeGate(ctx context.Context, arg MakeGateParams) error {
 
 const NextOfLimit = `-- name: NextOfLimit :many
 WITH RECURSIVE gate_of (gate, n) AS (
-    (
-        SELECT waiting.gate, 1
-        FROM durable.waiting
-        WHERE waiting.gate >= $1
-          AND waiting.gate <= $2
-        ORDER BY waiting.gate
-        LIMIT 1
-    )
+    SELECT $1::bigint AS gate, 0 AS n
     UNION ALL
     SELECT
-        (
-            SELECT waiting.gate
-            FROM durable.waiting
-            WHERE waiting.gate > gate_of.gate
-              AND waiting.gate <= $2
-            ORDER BY waiting.gate
-            LIMIT 1
+        least(
+            (
+                SELECT waiting.gate
+                FROM durable.waiting
+                WHERE waiting.gate > gate_of.gate
+                  AND waiting.gate <= $2
+                ORDER BY waiting.gate
+                LIMIT 1
+            ),
+            (
+                SELECT rounds.gate
+                FROM durable.rounds
+                WHERE rounds.gate > gate_of.gate
+                  AND rounds.gate <= $2
+                ORDER BY rounds.gate
+                LIMIT 1
+            )
         ),
         gate_of.n + 1
     FROM gate_of
@@ -874,15 +973,15 @@ HAVING min(turns.due_at) IS NOT NULL
 `
 
 type NextOfLimitParams struct {
-	First int64
-	Last  int64
-	Most  int32
+	Before int64
+	Last   int64
+	Most   int32
 }
 
-// The next turn of a gate of the limit that has waiters, looked for among so many gates.
-// Index: waiting_order skipped along the gates, turns_gate. Locks: none.
+// The next turn of a gate of the limit that has waiters or a round, looked for among so many
+// gates. Index: waiting_order and rounds_order skipped along the gates, turns_gate. Locks: none.
 func (q *Queries) NextOfLimit(ctx context.Context, arg NextOfLimitParams) ([]time.Time, error) {
-	rows, err := q.db.Query(ctx, NextOfLimit, arg.First, arg.Last, arg.Most)
+	rows, err := q.db.Query(ctx, NextOfLimit, arg.Before, arg.Last, arg.Most)
 	if err != nil {
 		return nil, err
 	}

@@ -4,16 +4,6 @@
 
 package queries
 
-import (
-	"time"
-)
-
-type DurableKept struct {
-	Gate      int64
-	Lane      int32
-	ExpiresAt time.Time
-}
-
 type DurableLimitLane struct {
 	LimitID int32
 	Lane    int32

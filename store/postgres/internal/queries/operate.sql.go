@@ -1218,13 +1218,24 @@ WITH locked_runs AS MATERIALIZED (
                 ELSE (
                     SELECT retried.gates[wanted.place]
                     FROM pg_catalog.generate_subscripts(retried.gates, 1) AS wanted (place)
-                    WHERE retried.gates[wanted.place] <> ALL (retried.strict)
-                       OR NOT EXISTS (
-                           SELECT
-                           FROM durable.permits
-                           WHERE permits.gate = retried.gates[wanted.place]
-                             AND permits.owner = retried.id
-                       )
+                    WHERE (
+                        retried.gates[wanted.place] <> ALL (retried.strict)
+                        OR NOT EXISTS (
+                            SELECT
+                            FROM durable.permits
+                            WHERE permits.gate = retried.gates[wanted.place]
+                              AND permits.owner = retried.id
+                        )
+                      )
+                      AND (
+                        retried.gates[wanted.place] > 0
+                        OR NOT EXISTS (
+                            SELECT
+                            FROM durable.permits
+                            WHERE permits.gate = ANY (retried.strict)
+                              AND permits.owner = retried.id
+                        )
+                      )
                     ORDER BY wanted.place
                     LIMIT 1
                 )

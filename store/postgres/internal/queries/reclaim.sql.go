@@ -328,13 +328,24 @@ WITH expired AS MATERIALIZED (
                 ELSE (
                     SELECT reclaimed.gates[wanted.place]
                     FROM pg_catalog.generate_subscripts(reclaimed.gates, 1) AS wanted (place)
-                    WHERE reclaimed.gates[wanted.place] <> ALL (reclaimed.strict)
-                       OR NOT EXISTS (
-                           SELECT
-                           FROM durable.permits
-                           WHERE permits.gate = reclaimed.gates[wanted.place]
-                             AND permits.owner = reclaimed.id
-                       )
+                    WHERE (
+                        reclaimed.gates[wanted.place] <> ALL (reclaimed.strict)
+                        OR NOT EXISTS (
+                            SELECT
+                            FROM durable.permits
+                            WHERE permits.gate = reclaimed.gates[wanted.place]
+                              AND permits.owner = reclaimed.id
+                        )
+                      )
+                      AND (
+                        reclaimed.gates[wanted.place] > 0
+                        OR NOT EXISTS (
+                            SELECT
+                            FROM durable.permits
+                            WHERE permits.gate = ANY (reclaimed.strict)
+                              AND permits.owner = reclaimed.id
+                        )
+                      )
                     ORDER BY wanted.place
                     LIMIT 1
                 )

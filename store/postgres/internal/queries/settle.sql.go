@@ -158,13 +158,24 @@ WITH settled AS (
                 ELSE (
                     SELECT settled.gates[wanted.place]
                     FROM pg_catalog.generate_subscripts(settled.gates, 1) AS wanted (place)
-                    WHERE settled.gates[wanted.place] <> ALL (settled.strict)
-                       OR NOT EXISTS (
-                           SELECT
-                           FROM durable.permits
-                           WHERE permits.gate = settled.gates[wanted.place]
-                             AND permits.owner = settled.id
-                       )
+                    WHERE (
+                        settled.gates[wanted.place] <> ALL (settled.strict)
+                        OR NOT EXISTS (
+                            SELECT
+                            FROM durable.permits
+                            WHERE permits.gate = settled.gates[wanted.place]
+                              AND permits.owner = settled.id
+                        )
+                      )
+                      AND (
+                        settled.gates[wanted.place] > 0
+                        OR NOT EXISTS (
+                            SELECT
+                            FROM durable.permits
+                            WHERE permits.gate = ANY (settled.strict)
+                              AND permits.owner = settled.id
+                        )
+                      )
                     ORDER BY wanted.place
                     LIMIT 1
                 )
