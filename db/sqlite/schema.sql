@@ -343,12 +343,26 @@ CREATE TABLE gates (
 
 -- The limited runs that wait, each in the line of one of its gates and of its lane.
 CREATE TABLE waiting (
-    gate   INTEGER NOT NULL, -- 0: it has all its permits
+    gate   INTEGER NOT NULL, -- 0: it has all its permits; negative: that of a set of gates
     lane   INTEGER NOT NULL,
     due_at INTEGER NOT NULL,
     run_id BLOB    NOT NULL,
     PRIMARY KEY (gate, lane, due_at, run_id)
 ) WITHOUT ROWID;
+
+-- Lines whose next run a gate has refused: they wait in its round until it has room. A
+-- line is that of a gate in waiting; a negative one that of runs with the same gates.
+CREATE TABLE rounds (
+    line  INTEGER NOT NULL,
+    lane  INTEGER NOT NULL,
+    gate  INTEGER NOT NULL,
+    home  INTEGER NOT NULL, -- the gate of the key whose share the line counts for
+    gates TEXT    NOT NULL, -- JSON array: what each run of the line needs
+    since INTEGER NOT NULL, -- when the home had its last start here, or came
+    PRIMARY KEY (line, lane)
+) WITHOUT ROWID;
+CREATE INDEX rounds_gate ON rounds (gate, lane, since, line);
+CREATE INDEX rounds_home ON rounds (gate, home);
 
 -- A gate may have room from an instant on. A line is a lane, or 2^30 and the limit.
 CREATE TABLE turns (

@@ -194,40 +194,17 @@ func (g *gate) homeOf(first *run) admit.GateID {
 // waitersOf are the first runs that wait for a gate, in the order in which it admits
 // them, and how many there are.
 func (s *Store) waitersOf(g *gate) (waiters []store.Waiter, all int) {
-	lines := s.linesOf(g)
-	slices.SortStableFunc(lines, func(a, b shownLine) int { return a.since.Compare(b.since) })
-	type place struct {
-		*run
-		rank, turn int
-	}
-	var places []place
-	turns := map[admit.GateID]int{}
-	for _, l := range lines {
+	var lines []admit.ShownLine
+	for _, l := range s.linesOf(g) {
 		all += len(l.runs)
-		if _, known := turns[l.home]; !known {
-			turns[l.home] = len(turns)
-		}
+		one := admit.ShownLine{Home: l.home, Since: l.since}
 		for _, r := range l.runs[:min(len(l.runs), shown)] {
-			places = append(places, place{run: r, turn: turns[l.home]})
+			one.Waiters = append(one.Waiters, store.Waiter{Run: r.id, Job: r.lane.name.job, Queue: r.lane.name.queue, Priority: r.lane.name.priority, DueAt: r.dueAt})
 		}
+		lines = append(lines, one)
 	}
-	byPriority := func(a, b place) int { return cmp.Compare(b.lane.name.priority, a.lane.name.priority) }
-	slices.SortFunc(places, func(a, b place) int {
-		return cmp.Or(byPriority(a, b), cmp.Compare(a.turn, b.turn), order(a.run, b.run))
-	})
-	if len(turns) > 1 {
-		for i := range places {
-			if i > 0 && places[i].turn == places[i-1].turn && byPriority(places[i], places[i-1]) == 0 {
-				places[i].rank = places[i-1].rank + 1
-			}
-		}
-		slices.SortStableFunc(places, func(a, b place) int { return cmp.Or(byPriority(a, b), cmp.Compare(a.rank, b.rank)) })
-	}
-	waiters = make([]store.Waiter, 0, min(len(places), shown))
-	for _, r := range places[:min(len(places), shown)] {
-		waiters = append(waiters, store.Waiter{Run: r.id, Job: r.lane.name.job, Queue: r.lane.name.queue, Priority: r.lane.name.priority, DueAt: r.dueAt})
-	}
-	return waiters, all
+	waiters = admit.InTurn(lines)
+	return waiters[:min(len(waiters), shown)], all
 }
 
 // inRound is how many runs wait in the round of a gate that stand in lines of other

@@ -89,12 +89,20 @@ func (c *change) takeTurns(ctx context.Context, admissions []store.Admission) (g
 // of those waiters.
 func (a *admitting) read(ctx context.Context, gates []admit.GateID) error {
 	turns := len(gates)
+	if err := a.readRounds(ctx, gates); err != nil {
+		return err
+	}
 	for _, gate := range gates {
 		if err := a.readLines(ctx, gate, turns); err != nil {
 			return err
 		}
 	}
 	others, cancels := a.input.OtherGates(gates)
+	for _, gate := range others {
+		if err := a.readEntries(ctx, gate); err != nil {
+			return err
+		}
+	}
 	for i, gate := range append(gates, others...) {
 		read, err := a.readGate(ctx, gate, cancels)
 		if err != nil {
@@ -102,6 +110,7 @@ func (a *admitting) read(ctx context.Context, gates []admit.GateID) error {
 		}
 		if i < turns {
 			read.Depth = admit.Depth(a.request.Limit, turns, a.action(gate))
+			read.Entries = admit.Entries(a.request.Limit, turns)
 		}
 		a.input.Gates = append(a.input.Gates, read)
 	}
@@ -110,7 +119,7 @@ func (a *admitting) read(ctx context.Context, gates []admit.GateID) error {
 
 // action is what happens to runs that the gate refuses, if they say nothing else.
 func (a *admitting) action(gate admit.GateID) store.LimitAction {
-	if limit := a.known.made[admit.LimitOf(gate)]; limit != nil {
+	if limit := a.known.made[admit.LimitOf(gate)]; limit != nil && !admit.IsSet(gate) {
 		return limit.Action()
 	}
 	return store.FullWait
@@ -130,21 +139,27 @@ func (a *admitting) readLines(ctx context.Context, gate admit.GateID, gates int)
 		return err
 	}
 	for _, lane := range lanes {
+		if a.elsewhere(gate, lane) {
+			continue
+		}
 		depth := admit.DepthOfOthers(a.request.Limit, a.request.Limit)
 		if slices.Contains(a.request.Lanes, lane) {
 			depth = admit.Depth(a.request.Limit, gates, a.action(gate))
 		}
-		rows, err := a.ListWaiting(ctx, queries.ListWaitingParams{Gate: int64(gate), Lane: int64(lane), Now: a.now, Most: int64(depth)})
-		if err != nil {
+		if err := a.readLine(ctx, gate, lane, depth); err != nil {
 			return err
-		}
-		for _, row := range rows {
-			if err := a.readWaiter(ctx, gate, lane, row); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
+}
+
+// readLine reads the first due waiters of a line.
+func (a *admitting) readLine(ctx context.Context, gate admit.GateID, lane store.LaneID, depth int) error {
+	rows, err := a.ListWaiting(ctx, queries.ListWaitingParams{Gate: int64(gate), Lane: int64(lane), Now: a.now, Most: int64(depth)})
+	for i := 0; err == nil && i < len(rows); i++ {
+		err = a.readWaiter(ctx, gate, lane, rows[i])
+	}
+	return err
 }
 
 // lanesOf are the lanes in whose lines of a gate runs may wait. Of runs that have
@@ -154,10 +169,14 @@ func (a *admitting) lanesOf(ctx context.Context, gate admit.GateID) (lanes []sto
 		lanes = append(lanes, lane)
 		if !a.lanes[lane] {
 			a.lanes[lane] = true
+			one := admit.Lane{ID: lane, Priority: int(priority), Ours: slices.Contains(a.request.Lanes, lane), Paused: paused}
 			if most != 0 {
 				a.caps[lane] = store.QueueCap(queue)
+				if limit := a.known.find(a.caps[lane]); limit != nil {
+					one.Cap = admit.GateOf(limit.ID, "")
+				}
 			}
-			a.input.Lanes = append(a.input.Lanes, admit.Lane{ID: lane, Priority: int(priority), Ours: slices.Contains(a.request.Lanes, lane), Paused: paused})
+			a.input.Lanes = append(a.input.Lanes, one)
 		}
 	}
 	if gate != admit.AllPermits {
@@ -203,7 +222,7 @@ func (a *admitting) readWaiter(ctx context.Context, gate admit.GateID, lane stor
 		return err
 	}
 	w := admit.Waiter{Run: id, Gate: gate, Lane: lane, DueAt: instant(row.DueAt)}
-	if !admit.Simple(uses) || gate == admit.AllPermits {
+	if !admit.Simple(uses) || gate == admit.AllPermits || admit.IsSet(gate) {
 		w.Uses = uses
 	}
 	a.waiters[id], a.uses[id] = row, uses
@@ -235,7 +254,7 @@ func (a *admitting) readGate(ctx context.Context, gate admit.GateID, cancels boo
 // limit of starts it takes the refunds: the caller saves the rate.
 func (c *change) gateNow(ctx context.Context, gate admit.GateID) (admit.Gate, error) {
 	read := admit.Gate{ID: gate}
-	if gate == admit.AllPermits {
+	if gate == admit.AllPermits || admit.IsSet(gate) {
 		return read, nil
 	}
 	known, err := c.allLimits(ctx)
@@ -278,6 +297,9 @@ func (c *change) gateNow(ctx context.Context, gate admit.GateID) (admit.Gate, er
 		After: c.now - read.Limit.Period.Microseconds(), Most: store.MaxLimitKeys + 1})
 	for _, key := range live {
 		read.Live = append(read.Live, admit.LiveKey{Gate: admit.GateID(key.Gate), LastAt: key.LastAt})
+	}
+	if err == nil {
+		read.Waits, err = c.keysInRound(ctx, gate)
 	}
 	return read, err
 }

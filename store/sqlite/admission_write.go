@@ -49,7 +49,7 @@ func (a *admitting) write(ctx context.Context, d *admit.Decision) (runs []store.
 			return nil, nil, err
 		}
 	}
-	return runs, seqs, errors.Join(a.keep(ctx, d), a.arm(ctx, d))
+	return runs, seqs, errors.Join(a.keep(ctx, d), a.writeRounds(ctx, d), a.arm(ctx, d))
 }
 
 // start takes the runs that were admitted out of their lines and starts them.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/google/uuid"
 
@@ -217,7 +218,7 @@ func (c *change) outOfLine(ctx context.Context, lane, due int64, id []byte, limi
 			return err
 		}
 		if rows > 0 {
-			return c.announce(ctx, gate) // it may have been in the way of others
+			return c.announceLine(ctx, gate, lane) // it may have been in the way of others
 		}
 	}
 	return nil
@@ -226,6 +227,9 @@ func (c *change) outOfLine(ctx context.Context, lane, due int64, id []byte, limi
 // gatesOf are the gates in whose lines a run may wait.
 func gatesOf(uses []admit.Use) []admit.GateID {
 	gates := []admit.GateID{admit.LineOf(uses)}
+	if set := admit.SetOf(waitingUses(uses)); set != 0 && set != gates[0] {
+		gates = append(gates, set)
+	}
 	for i := range uses {
 		if uses[i].Gate != gates[0] {
 			gates = append(gates, uses[i].Gate)
@@ -235,6 +239,16 @@ func gatesOf(uses []admit.Use) []admit.GateID {
 		gates = append(gates, admit.AllPermits)
 	}
 	return gates
+}
+
+// waitingUses are uses as they are while no limit has another action than to let runs
+// wait: an operator may have changed that since the run got its place in line.
+func waitingUses(uses []admit.Use) []admit.Use {
+	uses = slices.Clone(uses)
+	for i := range uses {
+		uses[i].Acts = false
+	}
+	return uses
 }
 
 // release ends the permits of a limited run that end with the state it has now.

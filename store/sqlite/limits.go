@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -117,8 +116,8 @@ func (s *Store) countLimit(ctx context.Context, q *queries.Queries, info *store.
 	return err
 }
 
-// waitingOf counts the runs that wait in the lines of gates, and says when the
-// next one may be admitted, and since when the oldest has been due.
+// waitingOf counts the runs that wait for a limit, the gates of which these are, and says
+// when the next one may be admitted, and since when the oldest has been due.
 func waitingOf(ctx context.Context, q *queries.Queries, first, last admit.GateID) (waiting store.Count, next, oldest *time.Time, err error) {
 	counted, err := q.CountWaiting(ctx, queries.CountWaitingParams{First: int64(first), Last: int64(last), Most: waitingMost + 1})
 	if err != nil || counted.Waiting == 0 {
@@ -283,8 +282,17 @@ func gateInfo(ctx context.Context, q *queries.Queries, limit *store.Limit, key s
 		return info, err
 	}
 	info.InUse = int(use.Used)
-	if info.Waiting, info.NextAt, _, err = waitingOf(ctx, q, gate, gate); err != nil {
+	if info.Waiters, info.Waiting, err = waitersOf(ctx, q, limit, gate); err != nil {
 		return info, err
+	}
+	if info.Waiting.N > 0 {
+		due, err := q.NextTurn(ctx, queries.NextTurnParams{First: int64(gate), Last: int64(gate)})
+		if err != nil {
+			return info, err
+		}
+		if due > 0 {
+			info.NextAt = instantOrNil(&due)
+		}
 	}
 	row, err := q.FindGate(ctx, queries.FindGateParams{Gate: int64(gate)})
 	if unlessNone(err) != nil {
@@ -293,10 +301,7 @@ func gateInfo(ctx context.Context, q *queries.Queries, limit *store.Limit, key s
 	if row.NotBefore > now {
 		info.NotBefore = instantOrNil(&row.NotBefore)
 	}
-	if info.Permits, err = permitsOf(ctx, q, gate, now); err != nil {
-		return info, err
-	}
-	info.Waiters, err = waitersOf(ctx, q, gate)
+	info.Permits, err = permitsOf(ctx, q, gate, now)
 	return info, err
 }
 
@@ -324,26 +329,4 @@ func permitsOf(ctx context.Context, q *queries.Queries, gate admit.GateID, now i
 		infos = append(infos, info)
 	}
 	return infos, nil
-}
-
-// waitersOf are the first runs that wait, in the order in which they are admitted.
-func waitersOf(ctx context.Context, q *queries.Queries, gate admit.GateID) ([]store.Waiter, error) {
-	lanes, err := q.ListLimitLanes(ctx, queries.ListLimitLanesParams{LimitID: int64(admit.LimitOf(gate))})
-	if err != nil {
-		return nil, err
-	}
-	waiters := []store.Waiter{}
-	for _, lane := range lanes {
-		rows, err := q.ListWaiters(ctx, queries.ListWaitersParams{Gate: int64(gate), Lane: lane.Lane, Most: shown})
-		if err != nil {
-			return nil, err
-		}
-		for _, row := range rows {
-			waiters = append(waiters, store.Waiter{Run: store.RunID(row.RunID), Job: row.Job, Queue: row.Queue, Priority: int(row.Priority), DueAt: instant(row.DueAt)})
-		}
-	}
-	slices.SortFunc(waiters, func(a, b store.Waiter) int {
-		return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.DueAt.Compare(b.DueAt), slices.Compare(a.Run[:], b.Run[:]))
-	})
-	return waiters[:min(len(waiters), shown)], nil
 }

@@ -183,11 +183,14 @@ WHERE NOT EXISTS (
   );
 
 -- name: Announce :execrows
--- Indexes: the key of waiting, and turns_gate. A turn on the limit's line, if a run waits
--- in the gate's line and no turn is due there.
+-- Indexes: the key of waiting, rounds_gate, and turns_gate. A turn on the limit's line, if a
+-- run waits in the gate's line or round and no turn is due there.
 INSERT OR IGNORE INTO turns (line, due_at, gate)
 SELECT CAST(@line AS INTEGER), CAST(@now AS INTEGER), CAST(@gate AS INTEGER)
-WHERE EXISTS (SELECT 1 FROM waiting WHERE waiting.gate = @gate)
+WHERE (
+      EXISTS (SELECT 1 FROM waiting WHERE waiting.gate = @gate)
+      OR EXISTS (SELECT 1 FROM rounds WHERE rounds.gate = @gate)
+  )
   AND NOT EXISTS (
       SELECT 1
       FROM turns
@@ -394,25 +397,132 @@ WHERE id = @id
   AND state = 0;
 
 -- name: CountWaiting :one
--- Index: the primary key, at most so many rows. Since when the oldest has been due; 0: none.
+-- Of a limit: the runs in the lines of its gates and of sets that begin with one, and those
+-- of other limits' lines in its rounds. Indexes: the primary key of waiting, and rounds_gate,
+-- at most so many rows. Since when the oldest has been due; 0: none.
+WITH bounds AS (
+    SELECT CAST(@first AS INTEGER) AS lowest, CAST(@last AS INTEGER) AS highest
+)
 SELECT
     count(*) AS waiting,
     CAST(coalesce(min(counted.due_at), 0) AS INTEGER) AS oldest
-FROM (SELECT due_at FROM waiting WHERE gate BETWEEN @first AND @last LIMIT @most) counted;
+FROM (
+    SELECT own.due_at
+    FROM bounds
+    CROSS JOIN waiting own
+    WHERE own.gate >= bounds.lowest
+      AND own.gate <= bounds.highest
+    UNION ALL
+    SELECT sets.due_at
+    FROM bounds
+    CROSS JOIN waiting sets
+    WHERE sets.gate >= -bounds.highest
+      AND sets.gate <= -bounds.lowest
+    UNION ALL
+    SELECT beside.due_at
+    FROM bounds
+    CROSS JOIN rounds
+    CROSS JOIN waiting beside ON beside.gate = rounds.line AND beside.lane = rounds.lane
+    WHERE rounds.gate >= bounds.lowest
+      AND rounds.gate <= bounds.highest
+      AND NOT abs(rounds.line) BETWEEN bounds.lowest AND bounds.highest
+    LIMIT @most
+) counted;
+
+-- name: CountLine :one
+-- Index: the primary key, at most so many rows of one line and lane. Since when the oldest
+-- has been due; 0: none.
+SELECT
+    count(*) AS waiting,
+    CAST(coalesce(min(counted.due_at), 0) AS INTEGER) AS oldest
+FROM (
+    SELECT due_at
+    FROM waiting
+    WHERE gate = @gate
+      AND lane = @lane
+    LIMIT @most
+) counted;
 
 -- name: NextTurn :one
 -- Index: turns_gate, over these gates. When the first turn is due of those for which runs
 -- wait; 0: none is there.
 SELECT CAST(coalesce(min(turns.due_at), 0) AS INTEGER) AS due_at
 FROM turns
-WHERE turns.gate BETWEEN @first AND @last
-  AND EXISTS (SELECT 1 FROM waiting WHERE waiting.gate = turns.gate);
+WHERE turns.gate >= @first
+  AND turns.gate <= @last
+  AND (
+      EXISTS (SELECT 1 FROM waiting WHERE waiting.gate = turns.gate)
+      OR EXISTS (SELECT 1 FROM rounds WHERE rounds.gate = turns.gate)
+  );
 
 -- name: NextWaitingGate :one
--- Index: the primary key. The first gate with a run that waits; 0: none.
-SELECT CAST(coalesce(min(gate), 0) AS INTEGER) AS gate
-FROM waiting
-WHERE gate BETWEEN @first AND @last;
+-- Indexes: the primary key of waiting, and rounds_gate. The first gate with a run that waits
+-- in its line or in its round; 0: none.
+SELECT CAST(coalesce(min(found.gate), 0) AS INTEGER) AS gate
+FROM (
+    SELECT min(waiting.gate) AS gate
+    FROM waiting
+    WHERE waiting.gate >= @first
+      AND waiting.gate <= @last
+    UNION ALL
+    SELECT min(rounds.gate)
+    FROM rounds
+    WHERE rounds.gate >= @first
+      AND rounds.gate <= @last
+) found;
+
+-- name: ListEntries :many
+-- Index: rounds_gate. The first lines of a lane that wait in the round of a gate.
+SELECT *
+FROM rounds
+WHERE gate = @gate
+  AND lane = @lane
+ORDER BY since, line
+LIMIT @most;
+
+-- name: ListEntriesOf :many
+-- Index: the primary key. In which rounds the lanes of a line wait.
+SELECT *
+FROM rounds
+WHERE line = @line;
+
+-- name: ListKeysInRound :many
+-- Index: rounds_gate, then those of lanes and queues. What the lines need that wait in the
+-- round of a gate, the one that has waited longest first; those of paused queues do not count.
+SELECT rounds.gates
+FROM rounds
+CROSS JOIN lanes ON lanes.id = abs(rounds.lane)
+LEFT JOIN queues ON queues.name = lanes.queue
+WHERE rounds.gate = @gate
+  AND rounds.line <> rounds.gate
+  AND NOT coalesce(queues.paused AND (queues.cap IS NULL OR queues.stopped), 0)
+ORDER BY rounds.since, rounds.line
+LIMIT @most;
+
+-- name: SaveEntry :exec
+-- Idempotent: a repeat writes the same values.
+INSERT INTO rounds (line, lane, gate, home, gates, since)
+VALUES (@line, @lane, @gate, @home, @gates, @since)
+ON CONFLICT (line, lane) DO UPDATE
+SET gate = excluded.gate,
+    home = excluded.home,
+    gates = excluded.gates,
+    since = excluded.since;
+
+-- name: DeleteEntry :exec
+-- Index: the primary key. Idempotent: a repeat finds no row.
+DELETE FROM rounds
+WHERE line = @line
+  AND lane = @lane;
+
+-- name: ServeHome :exec
+-- Index: rounds_home. A home had its turn: all its lines wait since then. Idempotent: a
+-- repeat finds no row.
+UPDATE rounds
+SET since = @since
+WHERE gate = @gate
+  AND home = @home
+  AND since < @since;
 
 -- name: ListPermits :many
 -- Index: the unique one of permits, over all of a gate. By owner, the oldest first.

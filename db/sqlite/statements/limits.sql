@@ -19,7 +19,8 @@ WHERE (line, due_at, gate) IN (
 -- ?1 now, ?2 gates, ?3 most of each sort, ?4 runs of the lines that are examined. What is not
 -- as it has to be, in one snapshot: see the statement of PostgreSQL. Of a semaphore with some
 -- room a line counts whose first run weighs no more than one. Index: permits from end to end, of
--- which there is one row for each run; waiting, skipped along the gates.
+-- which there is one row for each run; waiting, skipped along the gates and probed once for
+-- each lane; rounds. A line that waits in the round of a gate is looked at there.
 WITH RECURSIVE gate_of (gate, n) AS (
     SELECT min(waiting.gate), 1
     FROM waiting
@@ -83,55 +84,71 @@ WITH RECURSIVE gate_of (gate, n) AS (
     JOIN runs ON runs.id = first.run_id
     WHERE runs.limits IS NOT NULL
     LIMIT ?3
+), heads AS MATERIALIZED (
+    SELECT
+        gate_of.gate,
+        (
+            SELECT waiting.run_id
+            FROM waiting
+            WHERE waiting.gate = gate_of.gate
+              AND waiting.lane = limit_lanes.lane
+              AND waiting.due_at <= ?1
+            ORDER BY waiting.due_at, waiting.run_id
+            LIMIT 1
+        ) AS run
+    FROM gate_of
+    JOIN limit_lanes ON limit_lanes.limit_id = abs(gate_of.gate) >> 43
+    WHERE gate_of.gate <> 0
+      AND NOT EXISTS (
+          SELECT 1
+          FROM rounds
+          WHERE rounds.line = gate_of.gate
+            AND rounds.lane = limit_lanes.lane
+            AND rounds.gate <> rounds.line
+      )
+    UNION ALL
+    SELECT
+        0,
+        (
+            SELECT waiting.run_id
+            FROM waiting
+            WHERE waiting.gate = 0
+              AND waiting.due_at <= ?1
+            LIMIT 1
+        )
+    UNION ALL
+    SELECT
+        rounds.gate,
+        (
+            SELECT waiting.run_id
+            FROM waiting
+            WHERE waiting.gate = rounds.line
+              AND waiting.lane = rounds.lane
+              AND waiting.due_at <= ?1
+            ORDER BY waiting.due_at, waiting.run_id
+            LIMIT 1
+        )
+    FROM (SELECT gate, line, lane FROM rounds WHERE gate <> line LIMIT ?4) AS rounds
 ), stuck AS (
-    SELECT gate_of.gate, gate_of.run, coalesce(held.used, 0) AS used
+    SELECT due.gate, due.run, coalesce(held.used, 0) AS used
     FROM (
-        SELECT
-            gate_of.gate,
-            (
-                SELECT waiting.run_id
-                FROM waiting
-                WHERE waiting.gate = gate_of.gate
-                  AND waiting.due_at <= ?1
-                LIMIT 1
-            ) AS run,
-            (
-                SELECT min(instr(runs.limits, '*'))
-                FROM (
-                    SELECT
-                        first.run_id,
-                        row_number() OVER (
-                            PARTITION BY first.lane
-                            ORDER BY first.due_at, first.run_id
-                        ) AS place
-                    FROM (
-                        SELECT waiting.lane, waiting.due_at, waiting.run_id
-                        FROM waiting
-                        WHERE waiting.gate = gate_of.gate
-                          AND waiting.due_at <= ?1
-                        ORDER BY waiting.lane, waiting.due_at, waiting.run_id
-                        LIMIT 100
-                    ) AS first
-                ) AS due
-                JOIN runs ON runs.id = due.run_id
-                WHERE due.place = 1
-            ) AS heavy
-        FROM gate_of
-        WHERE gate_of.gate IS NOT NULL
-    ) AS gate_of
-    LEFT JOIN limits ON limits.id = gate_of.gate >> 43
-    LEFT JOIN held ON held.gate = gate_of.gate
-    WHERE gate_of.run IS NOT NULL
-      AND NOT EXISTS (SELECT 1 FROM turns WHERE turns.gate = gate_of.gate)
+        SELECT heads.gate, min(heads.run) AS run, min(instr(runs.limits, '*')) AS heavy
+        FROM heads
+        JOIN runs ON runs.id = heads.run
+        GROUP BY heads.gate
+    ) AS due
+    LEFT JOIN limits ON limits.id = due.gate >> 43
+    LEFT JOIN held ON held.gate = due.gate
+    WHERE NOT EXISTS (SELECT 1 FROM turns WHERE turns.gate = due.gate)
       AND (
-          gate_of.gate = 0
+          due.gate <= 0
           OR limits.state >= 2
           OR limits.state = 0
               AND limits.most > 0
               AND (
                   limits.kind <> 1
                   OR held.used IS NULL
-                  OR gate_of.heavy = 0 AND held.used < limits.most
+                  OR due.heavy = 0 AND held.used < limits.most
               )
       )
     LIMIT ?3
@@ -150,6 +167,6 @@ SELECT
     found.fault, found.gate, found.run, found.used, coalesce(limits.name, ''),
     coalesce(limits.most, 0), runs.limits
 FROM found
-LEFT JOIN limits ON limits.id = found.gate >> 43
+LEFT JOIN limits ON limits.id = abs(found.gate) >> 43
 LEFT JOIN runs ON runs.id = found.run
 ORDER BY 1, 2, 3;

@@ -60,6 +60,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.countLeasesStmt, err = db.PrepareContext(ctx, countLeases); err != nil {
 		return nil, fmt.Errorf("error preparing query CountLeases: %w", err)
 	}
+	if q.countLineStmt, err = db.PrepareContext(ctx, countLine); err != nil {
+		return nil, fmt.Errorf("error preparing query CountLine: %w", err)
+	}
 	if q.countReportedStmt, err = db.PrepareContext(ctx, countReported); err != nil {
 		return nil, fmt.Errorf("error preparing query CountReported: %w", err)
 	}
@@ -80,6 +83,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.deleteEndedStmt, err = db.PrepareContext(ctx, deleteEnded); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteEnded: %w", err)
+	}
+	if q.deleteEntryStmt, err = db.PrepareContext(ctx, deleteEntry); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteEntry: %w", err)
 	}
 	if q.deleteExpiredStmt, err = db.PrepareContext(ctx, deleteExpired); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteExpired: %w", err)
@@ -366,6 +372,12 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.listDeadStmt, err = db.PrepareContext(ctx, listDead); err != nil {
 		return nil, fmt.Errorf("error preparing query ListDead: %w", err)
 	}
+	if q.listEntriesStmt, err = db.PrepareContext(ctx, listEntries); err != nil {
+		return nil, fmt.Errorf("error preparing query ListEntries: %w", err)
+	}
+	if q.listEntriesOfStmt, err = db.PrepareContext(ctx, listEntriesOf); err != nil {
+		return nil, fmt.Errorf("error preparing query ListEntriesOf: %w", err)
+	}
 	if q.listExecutingStmt, err = db.PrepareContext(ctx, listExecuting); err != nil {
 		return nil, fmt.Errorf("error preparing query ListExecuting: %w", err)
 	}
@@ -383,6 +395,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.listKeptStmt, err = db.PrepareContext(ctx, listKept); err != nil {
 		return nil, fmt.Errorf("error preparing query ListKept: %w", err)
+	}
+	if q.listKeysInRoundStmt, err = db.PrepareContext(ctx, listKeysInRound); err != nil {
+		return nil, fmt.Errorf("error preparing query ListKeysInRound: %w", err)
 	}
 	if q.listLaneStatsStmt, err = db.PrepareContext(ctx, listLaneStats); err != nil {
 		return nil, fmt.Errorf("error preparing query ListLaneStats: %w", err)
@@ -582,6 +597,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.saveClockStmt, err = db.PrepareContext(ctx, saveClock); err != nil {
 		return nil, fmt.Errorf("error preparing query SaveClock: %w", err)
 	}
+	if q.saveEntryStmt, err = db.PrepareContext(ctx, saveEntry); err != nil {
+		return nil, fmt.Errorf("error preparing query SaveEntry: %w", err)
+	}
 	if q.saveKeptStmt, err = db.PrepareContext(ctx, saveKept); err != nil {
 		return nil, fmt.Errorf("error preparing query SaveKept: %w", err)
 	}
@@ -593,6 +611,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.scheduleOfStmt, err = db.PrepareContext(ctx, scheduleOf); err != nil {
 		return nil, fmt.Errorf("error preparing query ScheduleOf: %w", err)
+	}
+	if q.serveHomeStmt, err = db.PrepareContext(ctx, serveHome); err != nil {
+		return nil, fmt.Errorf("error preparing query ServeHome: %w", err)
 	}
 	if q.setLatestStmt, err = db.PrepareContext(ctx, setLatest); err != nil {
 		return nil, fmt.Errorf("error preparing query SetLatest: %w", err)
@@ -716,6 +737,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing countLeasesStmt: %w", cerr)
 		}
 	}
+	if q.countLineStmt != nil {
+		if cerr := q.countLineStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing countLineStmt: %w", cerr)
+		}
+	}
 	if q.countReportedStmt != nil {
 		if cerr := q.countReportedStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing countReportedStmt: %w", cerr)
@@ -749,6 +775,11 @@ func (q *Queries) Close() error {
 	if q.deleteEndedStmt != nil {
 		if cerr := q.deleteEndedStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing deleteEndedStmt: %w", cerr)
+		}
+	}
+	if q.deleteEntryStmt != nil {
+		if cerr := q.deleteEntryStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteEntryStmt: %w", cerr)
 		}
 	}
 	if q.deleteExpiredStmt != nil {
@@ -1226,6 +1257,16 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing listDeadStmt: %w", cerr)
 		}
 	}
+	if q.listEntriesStmt != nil {
+		if cerr := q.listEntriesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listEntriesStmt: %w", cerr)
+		}
+	}
+	if q.listEntriesOfStmt != nil {
+		if cerr := q.listEntriesOfStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listEntriesOfStmt: %w", cerr)
+		}
+	}
 	if q.listExecutingStmt != nil {
 		if cerr := q.listExecutingStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listExecutingStmt: %w", cerr)
@@ -1254,6 +1295,11 @@ func (q *Queries) Close() error {
 	if q.listKeptStmt != nil {
 		if cerr := q.listKeptStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listKeptStmt: %w", cerr)
+		}
+	}
+	if q.listKeysInRoundStmt != nil {
+		if cerr := q.listKeysInRoundStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listKeysInRoundStmt: %w", cerr)
 		}
 	}
 	if q.listLaneStatsStmt != nil {
@@ -1586,6 +1632,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing saveClockStmt: %w", cerr)
 		}
 	}
+	if q.saveEntryStmt != nil {
+		if cerr := q.saveEntryStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing saveEntryStmt: %w", cerr)
+		}
+	}
 	if q.saveKeptStmt != nil {
 		if cerr := q.saveKeptStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing saveKeptStmt: %w", cerr)
@@ -1604,6 +1655,11 @@ func (q *Queries) Close() error {
 	if q.scheduleOfStmt != nil {
 		if cerr := q.scheduleOfStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing scheduleOfStmt: %w", cerr)
+		}
+	}
+	if q.serveHomeStmt != nil {
+		if cerr := q.serveHomeStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing serveHomeStmt: %w", cerr)
 		}
 	}
 	if q.setLatestStmt != nil {
@@ -1752,6 +1808,7 @@ type Queries struct {
 	countAheadStmt           *sql.Stmt
 	countExpiredStmt         *sql.Stmt
 	countLeasesStmt          *sql.Stmt
+	countLineStmt            *sql.Stmt
 	countReportedStmt        *sql.Stmt
 	countWaitingStmt         *sql.Stmt
 	countWaitingLanesStmt    *sql.Stmt
@@ -1759,6 +1816,7 @@ type Queries struct {
 	declareWorkerStmt        *sql.Stmt
 	deleteAttemptsStmt       *sql.Stmt
 	deleteEndedStmt          *sql.Stmt
+	deleteEntryStmt          *sql.Stmt
 	deleteExpiredStmt        *sql.Stmt
 	deleteKeptStmt           *sql.Stmt
 	deleteKeyOfRunStmt       *sql.Stmt
@@ -1854,12 +1912,15 @@ type Queries struct {
 	listChangesOfStmt        *sql.Stmt
 	listChosenStmt           *sql.Stmt
 	listDeadStmt             *sql.Stmt
+	listEntriesStmt          *sql.Stmt
+	listEntriesOfStmt        *sql.Stmt
 	listExecutingStmt        *sql.Stmt
 	listForcedStmt           *sql.Stmt
 	listHeadsStmt            *sql.Stmt
 	listHeldStmt             *sql.Stmt
 	listJobsStmt             *sql.Stmt
 	listKeptStmt             *sql.Stmt
+	listKeysInRoundStmt      *sql.Stmt
 	listLaneStatsStmt        *sql.Stmt
 	listLimitLanesStmt       *sql.Stmt
 	listLimitsStmt           *sql.Stmt
@@ -1926,10 +1987,12 @@ type Queries struct {
 	runsOfKeyStmt            *sql.Stmt
 	runsOfScheduleStmt       *sql.Stmt
 	saveClockStmt            *sql.Stmt
+	saveEntryStmt            *sql.Stmt
 	saveKeptStmt             *sql.Stmt
 	savePenaltyStmt          *sql.Stmt
 	saveRateStmt             *sql.Stmt
 	scheduleOfStmt           *sql.Stmt
+	serveHomeStmt            *sql.Stmt
 	setLatestStmt            *sql.Stmt
 	setLimitsOfStmt          *sql.Stmt
 	setQueueStmt             *sql.Stmt
@@ -1967,6 +2030,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		countAheadStmt:           q.countAheadStmt,
 		countExpiredStmt:         q.countExpiredStmt,
 		countLeasesStmt:          q.countLeasesStmt,
+		countLineStmt:            q.countLineStmt,
 		countReportedStmt:        q.countReportedStmt,
 		countWaitingStmt:         q.countWaitingStmt,
 		countWaitingLanesStmt:    q.countWaitingLanesStmt,
@@ -1974,6 +2038,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		declareWorkerStmt:        q.declareWorkerStmt,
 		deleteAttemptsStmt:       q.deleteAttemptsStmt,
 		deleteEndedStmt:          q.deleteEndedStmt,
+		deleteEntryStmt:          q.deleteEntryStmt,
 		deleteExpiredStmt:        q.deleteExpiredStmt,
 		deleteKeptStmt:           q.deleteKeptStmt,
 		deleteKeyOfRunStmt:       q.deleteKeyOfRunStmt,
@@ -2069,12 +2134,15 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		listChangesOfStmt:        q.listChangesOfStmt,
 		listChosenStmt:           q.listChosenStmt,
 		listDeadStmt:             q.listDeadStmt,
+		listEntriesStmt:          q.listEntriesStmt,
+		listEntriesOfStmt:        q.listEntriesOfStmt,
 		listExecutingStmt:        q.listExecutingStmt,
 		listForcedStmt:           q.listForcedStmt,
 		listHeadsStmt:            q.listHeadsStmt,
 		listHeldStmt:             q.listHeldStmt,
 		listJobsStmt:             q.listJobsStmt,
 		listKeptStmt:             q.listKeptStmt,
+		listKeysInRoundStmt:      q.listKeysInRoundStmt,
 		listLaneStatsStmt:        q.listLaneStatsStmt,
 		listLimitLanesStmt:       q.listLimitLanesStmt,
 		listLimitsStmt:           q.listLimitsStmt,
@@ -2141,10 +2209,12 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		runsOfKeyStmt:            q.runsOfKeyStmt,
 		runsOfScheduleStmt:       q.runsOfScheduleStmt,
 		saveClockStmt:            q.saveClockStmt,
+		saveEntryStmt:            q.saveEntryStmt,
 		saveKeptStmt:             q.saveKeptStmt,
 		savePenaltyStmt:          q.savePenaltyStmt,
 		saveRateStmt:             q.saveRateStmt,
 		scheduleOfStmt:           q.scheduleOfStmt,
+		serveHomeStmt:            q.serveHomeStmt,
 		setLatestStmt:            q.setLatestStmt,
 		setLimitsOfStmt:          q.setLimitsOfStmt,
 		setQueueStmt:             q.setQueueStmt,

@@ -12,7 +12,10 @@ import (
 const announce = `-- name: Announce :execrows
 INSERT OR IGNORE INTO turns (line, due_at, gate)
 SELECT CAST(?1 AS INTEGER), CAST(?2 AS INTEGER), CAST(?3 AS INTEGER)
-WHERE EXISTS (SELECT 1 FROM waiting WHERE waiting.gate = ?3)
+WHERE (
+      EXISTS (SELECT 1 FROM waiting WHERE waiting.gate = ?3)
+      OR EXISTS (SELECT 1 FROM rounds WHERE rounds.gate = ?3)
+  )
   AND NOT EXISTS (
       SELECT 1
       FROM turns
@@ -28,8 +31,8 @@ type AnnounceParams struct {
 	Gate int64
 }
 
-// Indexes: the key of waiting, and turns_gate. A turn on the limit's line, if a run waits
-// in the gate's line and no turn is due there.
+// Indexes: the key of waiting, rounds_gate, and turns_gate. A turn on the limit's line, if a
+// run waits in the gate's line or round and no turn is due there.
 func (q *Queries) Announce(ctx context.Context, arg AnnounceParams) (int64, error) {
 	result, err := q.exec(ctx, q.announceStmt, announce, arg.Line, arg.Now, arg.Gate)
 	if err != nil {
@@ -38,17 +41,74 @@ func (q *Queries) Announce(ctx context.Context, arg AnnounceParams) (int64, erro
 	return result.RowsAffected()
 }
 
-const countWaiting = `-- name: CountWaiting :one
+const countLine = `-- name: CountLine :one
 SELECT
     count(*) AS waiting,
     CAST(coalesce(min(counted.due_at), 0) AS INTEGER) AS oldest
-FROM (SELECT due_at FROM waiting WHERE gate BETWEEN ?1 AND ?2 LIMIT ?3) counted
+FROM (
+    SELECT due_at
+    FROM waiting
+    WHERE gate = ?1
+      AND lane = ?2
+    LIMIT ?3
+) counted
+`
+
+type CountLineParams struct {
+	Gate int64
+	Lane int64
+	Most int64
+}
+
+type CountLineRow struct {
+	Waiting int64
+	Oldest  int64
+}
+
+// Index: the primary key, at most so many rows of one line and lane. Since when the oldest
+// has been due; 0: none.
+func (q *Queries) CountLine(ctx context.Context, arg CountLineParams) (CountLineRow, error) {
+	row := q.queryRow(ctx, q.countLineStmt, countLine, arg.Gate, arg.Lane, arg.Most)
+	var i CountLineRow
+	err := row.Scan(&i.Waiting, &i.Oldest)
+	return i, err
+}
+
+const countWaiting = `-- name: CountWaiting :one
+WITH bounds AS (
+    SELECT CAST(?2 AS INTEGER) AS lowest, CAST(?3 AS INTEGER) AS highest
+)
+SELECT
+    count(*) AS waiting,
+    CAST(coalesce(min(counted.due_at), 0) AS INTEGER) AS oldest
+FROM (
+    SELECT own.due_at
+    FROM bounds
+    CROSS JOIN waiting own
+    WHERE own.gate >= bounds.lowest
+      AND own.gate <= bounds.highest
+    UNION ALL
+    SELECT sets.due_at
+    FROM bounds
+    CROSS JOIN waiting sets
+    WHERE sets.gate >= -bounds.highest
+      AND sets.gate <= -bounds.lowest
+    UNION ALL
+    SELECT beside.due_at
+    FROM bounds
+    CROSS JOIN rounds
+    CROSS JOIN waiting beside ON beside.gate = rounds.line AND beside.lane = rounds.lane
+    WHERE rounds.gate >= bounds.lowest
+      AND rounds.gate <= bounds.highest
+      AND NOT abs(rounds.line) BETWEEN bounds.lowest AND bounds.highest
+    LIMIT ?1
+) counted
 `
 
 type CountWaitingParams struct {
+	Most  int64
 	First int64
 	Last  int64
-	Most  int64
 }
 
 type CountWaitingRow struct {
@@ -56,12 +116,31 @@ type CountWaitingRow struct {
 	Oldest  int64
 }
 
-// Index: the primary key, at most so many rows. Since when the oldest has been due; 0: none.
+// Of a limit: the runs in the lines of its gates and of sets that begin with one, and those
+// of other limits' lines in its rounds. Indexes: the primary key of waiting, and rounds_gate,
+// at most so many rows. Since when the oldest has been due; 0: none.
 func (q *Queries) CountWaiting(ctx context.Context, arg CountWaitingParams) (CountWaitingRow, error) {
-	row := q.queryRow(ctx, q.countWaitingStmt, countWaiting, arg.First, arg.Last, arg.Most)
+	row := q.queryRow(ctx, q.countWaitingStmt, countWaiting, arg.Most, arg.First, arg.Last)
 	var i CountWaitingRow
 	err := row.Scan(&i.Waiting, &i.Oldest)
 	return i, err
+}
+
+const deleteEntry = `-- name: DeleteEntry :exec
+DELETE FROM rounds
+WHERE line = ?1
+  AND lane = ?2
+`
+
+type DeleteEntryParams struct {
+	Line int64
+	Lane int64
+}
+
+// Index: the primary key. Idempotent: a repeat finds no row.
+func (q *Queries) DeleteEntry(ctx context.Context, arg DeleteEntryParams) error {
+	_, err := q.exec(ctx, q.deleteEntryStmt, deleteEntry, arg.Line, arg.Lane)
+	return err
 }
 
 const deleteExpired = `-- name: DeleteExpired :exec
@@ -717,6 +796,93 @@ func (q *Queries) ListAdopted(ctx context.Context, arg ListAdoptedParams) ([]Lis
 	return items, nil
 }
 
+const listEntries = `-- name: ListEntries :many
+SELECT line, lane, gate, home, gates, since
+FROM rounds
+WHERE gate = ?1
+  AND lane = ?2
+ORDER BY since, line
+LIMIT ?3
+`
+
+type ListEntriesParams struct {
+	Gate int64
+	Lane int64
+	Most int64
+}
+
+// Index: rounds_gate. The first lines of a lane that wait in the round of a gate.
+func (q *Queries) ListEntries(ctx context.Context, arg ListEntriesParams) ([]Round, error) {
+	rows, err := q.query(ctx, q.listEntriesStmt, listEntries, arg.Gate, arg.Lane, arg.Most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []Round
+	for rows.Next() {
+		var i Round
+		if err := rows.Scan(
+			&i.Line,
+			&i.Lane,
+			&i.Gate,
+			&i.Home,
+			&i.Gates,
+			&i.Since,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listEntriesOf = `-- name: ListEntriesOf :many
+SELECT line, lane, gate, home, gates, since
+FROM rounds
+WHERE line = ?1
+`
+
+type ListEntriesOfParams struct {
+	Line int64
+}
+
+// Index: the primary key. In which rounds the lanes of a line wait.
+func (q *Queries) ListEntriesOf(ctx context.Context, arg ListEntriesOfParams) ([]Round, error) {
+	rows, err := q.query(ctx, q.listEntriesOfStmt, listEntriesOf, arg.Line)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []Round
+	for rows.Next() {
+		var i Round
+		if err := rows.Scan(
+			&i.Line,
+			&i.Lane,
+			&i.Gate,
+			&i.Home,
+			&i.Gates,
+			&i.Since,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listExecuting = `-- name: ListExecuting :many
 SELECT permits.run_id, permits.weight, runs.claim_id,
     CAST(runs.cancel IS NOT NULL AS INTEGER) AS cancelled
@@ -799,6 +965,48 @@ func (q *Queries) ListKept(ctx context.Context, arg ListKeptParams) ([]ListKeptR
 			return nil, err
 		}
 		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listKeysInRound = `-- name: ListKeysInRound :many
+SELECT rounds.gates
+FROM rounds
+CROSS JOIN lanes ON lanes.id = abs(rounds.lane)
+LEFT JOIN queues ON queues.name = lanes.queue
+WHERE rounds.gate = ?1
+  AND rounds.line <> rounds.gate
+  AND NOT coalesce(queues.paused AND (queues.cap IS NULL OR queues.stopped), 0)
+ORDER BY rounds.since, rounds.line
+LIMIT ?2
+`
+
+type ListKeysInRoundParams struct {
+	Gate int64
+	Most int64
+}
+
+// Index: rounds_gate, then those of lanes and queues. What the lines need that wait in the
+// round of a gate, the one that has waited longest first; those of paused queues do not count.
+func (q *Queries) ListKeysInRound(ctx context.Context, arg ListKeysInRoundParams) ([]string, error) {
+	rows, err := q.query(ctx, q.listKeysInRoundStmt, listKeysInRound, arg.Gate, arg.Most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var gates string
+		if err := rows.Scan(&gates); err != nil {
+			return nil, err
+		}
+		items = append(items, gates)
 	}
 	if err := rows.Close(); err != nil {
 		return nil, err
@@ -1322,8 +1530,12 @@ func (q *Queries) ListWaiting(ctx context.Context, arg ListWaitingParams) ([]Lis
 const nextTurn = `-- name: NextTurn :one
 SELECT CAST(coalesce(min(turns.due_at), 0) AS INTEGER) AS due_at
 FROM turns
-WHERE turns.gate BETWEEN ?1 AND ?2
-  AND EXISTS (SELECT 1 FROM waiting WHERE waiting.gate = turns.gate)
+WHERE turns.gate >= ?1
+  AND turns.gate <= ?2
+  AND (
+      EXISTS (SELECT 1 FROM waiting WHERE waiting.gate = turns.gate)
+      OR EXISTS (SELECT 1 FROM rounds WHERE rounds.gate = turns.gate)
+  )
 `
 
 type NextTurnParams struct {
@@ -1334,21 +1546,25 @@ type NextTurnParams struct {
 // Index: turns_gate, over these gates. When the first turn is due of those for which runs
 // wait; 0: none is there.
 func (q *Queries) NextTurn(ctx context.Context, arg NextTurnParams) (int64, error) {
-	row := q.queryRow(ctx, q.nextTurnStmt, nextTurn,
-		arg.First,
-		arg.First,
-		arg.Last,
-		arg.Last,
-	)
+	row := q.queryRow(ctx, q.nextTurnStmt, nextTurn, arg.First, arg.Last)
 	var due_at int64
 	err := row.Scan(&due_at)
 	return due_at, err
 }
 
 const nextWaitingGate = `-- name: NextWaitingGate :one
-SELECT CAST(coalesce(min(gate), 0) AS INTEGER) AS gate
-FROM waiting
-WHERE gate BETWEEN ?1 AND ?2
+SELECT CAST(coalesce(min(found.gate), 0) AS INTEGER) AS gate
+FROM (
+    SELECT min(waiting.gate) AS gate
+    FROM waiting
+    WHERE waiting.gate >= ?1
+      AND waiting.gate <= ?2
+    UNION ALL
+    SELECT min(rounds.gate)
+    FROM rounds
+    WHERE rounds.gate >= ?1
+      AND rounds.gate <= ?2
+) found
 `
 
 type NextWaitingGateParams struct {
@@ -1356,7 +1572,8 @@ type NextWaitingGateParams struct {
 	Last  int64
 }
 
-// Index: the primary key. The first gate with a run that waits; 0: none.
+// Indexes: the primary key of waiting, and rounds_gate. The first gate with a run that waits
+// in its line or in its round; 0: none.
 func (q *Queries) NextWaitingGate(ctx context.Context, arg NextWaitingGateParams) (int64, error) {
 	row := q.queryRow(ctx, q.nextWaitingGateStmt, nextWaitingGate, arg.First, arg.Last)
 	var gate int64
@@ -1517,6 +1734,38 @@ func (q *Queries) RenewPermit(ctx context.Context, arg RenewPermitParams) (int64
 	return result.RowsAffected()
 }
 
+const saveEntry = `-- name: SaveEntry :exec
+INSERT INTO rounds (line, lane, gate, home, gates, since)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+ON CONFLICT (line, lane) DO UPDATE
+SET gate = excluded.gate,
+    home = excluded.home,
+    gates = excluded.gates,
+    since = excluded.since
+`
+
+type SaveEntryParams struct {
+	Line  int64
+	Lane  int64
+	Gate  int64
+	Home  int64
+	Gates string
+	Since int64
+}
+
+// Idempotent: a repeat writes the same values.
+func (q *Queries) SaveEntry(ctx context.Context, arg SaveEntryParams) error {
+	_, err := q.exec(ctx, q.saveEntryStmt, saveEntry,
+		arg.Line,
+		arg.Lane,
+		arg.Gate,
+		arg.Home,
+		arg.Gates,
+		arg.Since,
+	)
+	return err
+}
+
 const saveKept = `-- name: SaveKept :exec
 INSERT INTO kept (gate, lane, expires_at)
 VALUES (?1, ?2, ?3)
@@ -1580,6 +1829,27 @@ func (q *Queries) SaveRate(ctx context.Context, arg SaveRateParams) error {
 		arg.Since,
 		arg.LastAt,
 	)
+	return err
+}
+
+const serveHome = `-- name: ServeHome :exec
+UPDATE rounds
+SET since = ?1
+WHERE gate = ?2
+  AND home = ?3
+  AND since < ?1
+`
+
+type ServeHomeParams struct {
+	Since int64
+	Gate  int64
+	Home  int64
+}
+
+// Index: rounds_home. A home had its turn: all its lines wait since then. Idempotent: a
+// repeat finds no row.
+func (q *Queries) ServeHome(ctx context.Context, arg ServeHomeParams) error {
+	_, err := q.exec(ctx, q.serveHomeStmt, serveHome, arg.Since, arg.Gate, arg.Home)
 	return err
 }
 

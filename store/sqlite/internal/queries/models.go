@@ -44,6 +44,15 @@ type Limit struct {
 	BroughtAt  int64
 }
 
+type Round struct {
+	Line  int64
+	Lane  int64
+	Gate  int64
+	Home  int64
+	Gates string
+	Since int64
+}
+
 type Run struct {
 	Seq         int64
 	ID          []byte
