@@ -342,31 +342,56 @@ SELECT announced.gate
 FROM announced
 ORDER BY announced.gate;
 
--- name: AnnounceGate :exec
--- A turn of one gate on the limit's line. Locks: only what it inserts.
+-- name: AnnounceGate :many
+-- A turn of a gate on the limit's line, if a run waits for the gate. Returns the line then.
+-- The transaction has locked the gate in an earlier statement, so this one sees every waiter
+-- whose turn an admission has taken, or that an admission has moved here. The turn of any
+-- other waiter is taken after this transaction.
+-- Index: waiting_order, from its end: it begins with what has left since it was last
+-- vacuumed. Locks: only what it inserts.
 INSERT INTO durable.turns (line, due_at, gate)
-VALUES (
-    (1 << 30) + (@gate::bigint >> 43)::int,
-    greatest(clock_timestamp(), @due_at::timestamptz),
-    @gate::bigint
-);
-
--- name: MakeGate :exec
--- Index: gates_pkey. Waits for an admission that makes the same gate. The transaction has
--- locked nothing else. Idempotent: a repeat finds it.
-INSERT INTO durable.gates (gate, key)
-VALUES (@gate, @key)
-ON CONFLICT DO NOTHING;
+SELECT (1 << 30) + (last.gate >> 43)::int, clock_timestamp(), last.gate
+FROM (
+    SELECT waiting.gate
+    FROM durable.waiting
+    WHERE waiting.gate = @gate::bigint
+    ORDER BY waiting.gate DESC, waiting.lane DESC, waiting.due_at DESC, waiting.run_id DESC
+    LIMIT 1
+) last
+RETURNING line;
 
 -- name: LockGate :exec
+-- Locks a gate. One that does not exist is made, in the same statement: between two, the
+-- sweep may delete it. A row that exists is locked and not written.
+-- Index: gates_pkey. Locks: the gate, and waits for an admission that has it or makes it.
+-- The transaction makes no other gate, since an admission may wait for one that is made.
+-- Idempotent: a repeat finds it.
+INSERT INTO durable.gates (gate, key)
+VALUES (@gate, @key::text)
+ON CONFLICT (gate) DO UPDATE
+SET key = excluded.key
+WHERE false;
+
+-- name: LockParent :many
+-- Locks the gate that all keys of a dynamic window share, before that of a key. If it does
+-- not exist, it is made in a transaction of its own (MakeGate), and this one begins again.
 -- Index: gates_pkey. Locks: the gate, and waits for an admission that has it; the
 -- transaction has locked nothing else.
-SELECT
+SELECT gate
 FROM durable.gates
 WHERE gate = @gate
 FOR UPDATE;
 
--- name: PenalizeGate :exec
+-- name: MakeGate :exec
+-- Makes a gate in a transaction of its own: who makes one and then waits for another may
+-- wait for an admission that waits for the first.
+-- Index: gates_pkey. Waits for an admission that makes the same gate. Idempotent: a repeat
+-- finds it.
+INSERT INTO durable.gates (gate, key)
+VALUES (@gate, @key::text)
+ON CONFLICT DO NOTHING;
+
+-- name: PenalizeGate :execrows
 -- Index: gates_pkey. Locks: a gate that LockGate has locked.
 -- Idempotent: the later end counts.
 UPDATE durable.gates
@@ -385,9 +410,8 @@ WHERE gate = @gate
   AND not_before > clock_timestamp();
 
 -- name: EndPermit :execrows
--- Its gate need not be locked: who still counts the permit grants less, and the turn that
--- follows has them look again.
--- Index: permits_pkey. Locks: the permit. Idempotent: a repeat finds none.
+-- Index: permits_pkey. Locks: the permit, of a gate that LockGate has locked. Idempotent: a
+-- repeat finds none.
 DELETE FROM durable.permits
 WHERE gate = @gate
   AND owner = @owner;

@@ -654,6 +654,89 @@ WHERE ctid = ANY (ARRAY(
     FOR UPDATE OF old SKIP LOCKED
 ));
 
+-- name: LockUnwanted :exec
+-- Locks gates that have turns which have been due for so many microseconds, and for which no
+-- run waits, so many; and leaves them in admission.gates. A gate that does not exist is made.
+-- A worker takes turns from the lines that it reads: one for a run that was cancelled on a
+-- queue that nobody serves any more stays, and keeps its gate from being forgotten.
+-- Index: turns_order, skipped along the lines and then the oldest @examined turns of each;
+-- waiting_order. Locks: the gates, with SKIP LOCKED. An insert waits, in the order of the
+-- gates, for who makes the same gate. Idempotent: a repeat finds their turns deleted.
+WITH RECURSIVE lines (line) AS (
+    (
+        SELECT turns.line
+        FROM durable.turns
+        ORDER BY turns.line
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT (
+        SELECT turns.line
+        FROM durable.turns
+        WHERE turns.line > lines.line
+        ORDER BY turns.line
+        LIMIT 1
+    )
+    FROM lines
+    WHERE lines.line IS NOT NULL
+), unwanted AS MATERIALIZED (
+    SELECT DISTINCT old.gate
+    FROM lines
+    CROSS JOIN LATERAL (
+        SELECT turns.gate
+        FROM durable.turns
+        WHERE turns.line = lines.line
+          AND turns.due_at < now() - (@age::bigint) * interval '1 microsecond'
+        ORDER BY turns.due_at, turns.gate
+        LIMIT @examined
+    ) old
+    WHERE NOT EXISTS (SELECT FROM durable.waiting WHERE waiting.gate = old.gate)
+    LIMIT @most
+), locked AS MATERIALIZED (
+    SELECT gates.gate
+    FROM durable.gates
+    WHERE gates.gate = ANY (ARRAY(SELECT unwanted.gate FROM unwanted))
+    FOR UPDATE SKIP LOCKED
+), made AS (
+    INSERT INTO durable.gates (gate)
+    SELECT unwanted.gate
+    FROM unwanted
+    WHERE NOT EXISTS (
+        SELECT
+        FROM durable.gates
+        WHERE gates.gate = unwanted.gate
+    )
+    ORDER BY unwanted.gate
+    ON CONFLICT DO NOTHING
+    RETURNING gate
+), ours AS (
+    SELECT locked.gate FROM locked
+    UNION ALL
+    SELECT made.gate FROM made
+)
+SELECT pg_catalog.set_config(
+    'admission.gates',
+    coalesce(array_agg(ours.gate), '{}')::text,
+    true
+)
+FROM ours;
+
+-- name: PruneTurns :exec
+-- Deletes the turns of the gates in admission.gates for which no run waits. Because they are
+-- locked, and were before this statement's snapshot, no admission moves a run here whose
+-- place such a turn announces; a run that is enqueued has a turn of its own, which this
+-- statement does not see if it does not see the run.
+-- Index: turns_gate, waiting_order. Locks: what it deletes. Idempotent: a repeat finds none.
+DELETE FROM durable.turns
+WHERE gate = ANY (
+        nullif(pg_catalog.current_setting('admission.gates', true), '')::bigint[]
+    )
+  AND NOT EXISTS (
+      SELECT
+      FROM durable.waiting
+      WHERE waiting.gate = turns.gate
+  );
+
 -- name: PruneGates :exec
 -- Gates that have nothing to remember: no run waits, nothing is held, no penalty, and no
 -- start that a limit still counts. So many.

@@ -86,10 +86,12 @@ func (s *Store) ChangeLimit(ctx context.Context, change store.LimitChange) error
 		return s.fail(what, err)
 	}
 	var announce func() error
+	var freed []store.LineID
 	err := s.briefly(ctx, heldLimit, lockLimit, func(most time.Duration) error {
 		return s.repeat(ctx, func() error {
 			return inTx(ctx, s.general, func(tx pgx.Tx) (err error) {
 				c := limitChanging{Store: s, tx: tx, q: s.queries(tx), change: &change}
+				defer func() { freed = c.freed }()
 				lock, statement := limits(ctx, most)
 				if err := c.q.Limits(ctx, queries.LimitsParams{LockTimeout: lock, StatementTimeout: statement}); err != nil {
 					return err
@@ -108,7 +110,11 @@ func (s *Store) ChangeLimit(ctx context.Context, change store.LimitChange) error
 	if err != nil {
 		return s.fail(what, err)
 	}
-	s.hint()
+	if change.Command == store.ReleasePermit || change.Command == store.LiftPenalty { // of one key
+		s.hintFreed(freed, freed)
+	} else {
+		s.hint()
+	}
 	return nil
 }
 
@@ -119,6 +125,7 @@ type limitChanging struct {
 	tx     pgx.Tx
 	q      *queries.Queries
 	change *store.LimitChange
+	freed  []store.LineID // the line of the turn for one key, if a run waits for it
 }
 
 // all makes the change, and returns what is to be done when it is committed.
@@ -220,6 +227,9 @@ func (c *limitChanging) gate(ctx context.Context, name string) error {
 	}
 	known := store.Limit{ID: rows[0].ID, Name: name, Kind: store.LimitKind(rows[0].Kind)}
 	gate := int64(admit.GateOf(known.ID, c.change.Key))
+	if err := c.q.LockGate(ctx, queries.LockGateParams{Gate: gate, Key: keyOfGate(admit.GateID(gate), c.change.Key)}); err != nil {
+		return err
+	}
 	var n int64
 	if c.change.Command == store.LiftPenalty {
 		n, err = c.q.EndPenalty(ctx, queries.EndPenaltyParams{Gate: gate})
@@ -229,7 +239,7 @@ func (c *limitChanging) gate(ctx context.Context, name string) error {
 	if err != nil || n == 0 {
 		return err
 	}
-	if err := c.q.AnnounceGate(ctx, queries.AnnounceGateParams{Gate: gate, DueAt: time.Unix(0, 0)}); err != nil {
+	if c.freed, err = c.q.AnnounceGate(ctx, queries.AnnounceGateParams{Gate: gate}); err != nil {
 		return err
 	}
 	return c.audit(ctx, &known)

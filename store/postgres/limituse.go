@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -35,23 +36,12 @@ func (s *Store) UseLimit(ctx context.Context, request store.LimitRequest) (store
 	if err := rules.CheckUsage(&request, &known.Limit); err != nil {
 		return store.LimitGrant{}, fmt.Errorf("%s: %w", what, err)
 	}
-	var grant store.LimitGrant
-	err := s.briefly(ctx, heldLimit, lockLimit, func(most time.Duration) error {
-		return s.repeat(ctx, func() error {
-			return inTx(ctx, s.general, func(tx pgx.Tx) (err error) {
-				u := usage{Store: s, tx: tx, request: &request, limit: &known.Limit, most: most}
-				grant, err = u.run(ctx)
-				return err
-			})
-		})
-	})
-	if err != nil {
+	u := usage{Store: s, request: &request, limit: &known.Limit, gates: admit.Gates(&known.Limit, request.Key)}
+	if err := u.use(ctx); err != nil {
 		return store.LimitGrant{}, s.fail(what, err)
 	}
-	if request.Usage == store.UsageGive && grant.Granted {
-		s.hint()
-	}
-	return grant, nil
+	s.hintFreed(u.freed, u.freed)
+	return u.grant, nil
 }
 
 // usage is one UseLimit under way.
@@ -61,82 +51,133 @@ type usage struct {
 	tx      pgx.Tx
 	request *store.LimitRequest
 	limit   *store.Limit
+	gates   []admit.GateID // that of the key, and, of a dynamic window, the one that all keys share
 	most    time.Duration
+
+	grant store.LimitGrant
+	freed []store.LineID // the line of turns for a place that was given back, if a run waits for it
 }
 
-func (u *usage) run(ctx context.Context) (store.LimitGrant, error) {
-	gates := admit.Gates(u.limit, u.request.Key)
-	gate, owner := int64(gates[0]), admit.OwnerID(u.request.Owner)
+// usageTries bounds how often a use begins again because the sweep has deleted the shared
+// gate of a dynamic window between its making and its locking.
+const usageTries = 10
+
+// use makes one transaction of it, again and again if a gate is missing.
+func (u *usage) use(ctx context.Context) error {
+	for try := 1; ; try++ {
+		err := u.briefly(ctx, heldLimit, lockLimit, func(most time.Duration) error {
+			return u.repeat(ctx, func() error {
+				return inTx(ctx, u.general, func(tx pgx.Tx) error {
+					u.tx, u.most, u.grant, u.freed = tx, most, store.LimitGrant{}, nil
+					return u.run(ctx)
+				})
+			})
+		})
+		if !errors.Is(err, errNoParent) || try == usageTries {
+			return err
+		}
+		if err := u.makeParent(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// errNoParent has the gate made that all keys of a dynamic window share.
+var errNoParent = errors.New("the gate that all keys of the limit share does not exist")
+
+func (u *usage) makeParent(ctx context.Context) error {
+	return u.repeat(ctx, func() error {
+		b := u.guarded(ctx)
+		b.add(queries.MakeGate, int64(u.gates[1]), "")
+		return u.send(ctx, u.general, b)
+	})
+}
+
+func (u *usage) run(ctx context.Context) error {
+	gate, owner := int64(u.gates[0]), admit.OwnerID(u.request.Owner)
 	switch u.request.Usage {
 	case store.UsageGive:
-		return u.changed(ctx, queries.EndPermit, []any{gate, owner}, queries.AnnounceGate, gate, time.Unix(0, 0))
+		return u.give(ctx, gate, owner)
+	case store.UsagePenalize:
+		return u.penalize(ctx, gate)
 	case store.UsageRenew, store.UsageAcquire:
 		// No one else takes the place as lapsed while its renewal is not committed yet.
-		if err := u.lock(ctx, gates); err != nil {
-			return store.LimitGrant{}, err
+		extended, err := u.locked(ctx, queries.ExtendPermit, micro(u.request.For), gate, owner)
+		if u.grant.Granted = extended > 0; u.grant.Granted {
+			u.grant.Expires = u.request.For
 		}
-		grant, err := u.changed(ctx, queries.ExtendPermit, []any{micro(u.request.For), gate, owner}, "")
-		if err != nil || grant.Granted || u.request.Usage == store.UsageRenew {
-			return u.lasting(grant), err
+		if err != nil || u.grant.Granted || u.request.Usage == store.UsageRenew {
+			return err
 		}
-	case store.UsagePenalize:
-		if err := u.lock(ctx, gates[:1]); err != nil {
-			return store.LimitGrant{}, err
-		}
-		return u.changed(ctx, queries.PenalizeGate, []any{micro(u.request.For), gate}, "")
 	default:
-		if err := u.lock(ctx, gates); err != nil {
-			return store.LimitGrant{}, err
+		if _, err := u.locked(ctx, queries.Idle); err != nil {
+			return err
 		}
 	}
-	return u.take(ctx, gates, owner)
+	return u.take(ctx, owner)
 }
 
-func (u *usage) lasting(grant store.LimitGrant) store.LimitGrant {
-	if grant.Granted {
-		grant.Expires = u.request.For
+// locked locks the gates, and waits for the admissions that have them; the statement that
+// follows sees what those have done. It returns how many rows that statement has touched.
+// The shared gate of a dynamic window comes first.
+func (u *usage) locked(ctx context.Context, statement string, args ...any) (touched int64, err error) {
+	gates, parents := u.gates, 0
+	if u.request.Usage == store.UsagePenalize {
+		gates = gates[:1]
 	}
-	return grant
-}
-
-// changed sends a statement that grants if it touches a row, and what follows then.
-func (u *usage) changed(ctx context.Context, statement string, args []any, then string, more ...any) (store.LimitGrant, error) {
-	var grant store.LimitGrant
 	b := u.guardedFor(ctx, u.most)
 	b.add(queries.Idle)
+	if len(gates) > 1 {
+		b.add(queries.LockParent, int64(gates[1])).Query(func(rows pgx.Rows) error {
+			found, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+			parents = len(found)
+			return err
+		})
+	}
+	b.add(queries.LockGate, int64(gates[0]), keyOfGate(gates[0], u.request.Key))
 	b.add(statement, args...).Exec(func(tag pgconn.CommandTag) error {
-		grant.Granted = tag.RowsAffected() > 0
+		touched = tag.RowsAffected()
 		return nil
 	})
-	err := u.send(ctx, u.tx, b)
-	if err == nil && grant.Granted && then != "" {
-		b = &batch{names: u.names}
-		b.add(then, more...)
-		err = u.send(ctx, u.tx, b)
+	if err = u.send(ctx, u.tx, b); err == nil && parents != len(gates)-1 {
+		err = errNoParent
 	}
-	return grant, err
+	return touched, err
 }
 
-// lock locks the gates, and waits for the admissions that have them.
-func (u *usage) lock(ctx context.Context, gates []admit.GateID) error {
-	b := u.guardedFor(ctx, u.most)
-	b.add(queries.Idle)
-	for _, gate := range gates {
-		key := ""
-		if admit.Keyed(gate) {
-			key = u.request.Key
-		}
-		b.add(queries.MakeGate, int64(gate), key)
-		b.add(queries.LockGate, int64(gate))
+// keyOfGate is a key as its gate remembers it.
+func keyOfGate(gate admit.GateID, key string) string {
+	if admit.Keyed(gate) {
+		return key
 	}
-	return u.send(ctx, u.tx, b)
+	return ""
+}
+
+// give gives places back. Because the gate is locked, a run that waits for it without a turn
+// of its own is seen.
+func (u *usage) give(ctx context.Context, gate int64, owner uuid.UUID) error {
+	ended, err := u.locked(ctx, queries.EndPermit, gate, owner)
+	if u.grant.Granted = ended > 0; err != nil || !u.grant.Granted {
+		return err
+	}
+	u.freed, err = u.queries(u.tx).AnnounceGate(ctx, queries.AnnounceGateParams{Gate: gate})
+	return err
+}
+
+func (u *usage) penalize(ctx context.Context, gate int64) error {
+	penalized, err := u.locked(ctx, queries.PenalizeGate, micro(u.request.For), gate)
+	if err == nil && penalized != 1 {
+		err = fmt.Errorf("%d gates were penalized instead of one", penalized)
+	}
+	u.grant.Granted = err == nil
+	return err
 }
 
 // take asks the gates, which are locked, for places or starts.
-func (u *usage) take(ctx context.Context, gates []admit.GateID, owner uuid.UUID) (store.LimitGrant, error) {
+func (u *usage) take(ctx context.Context, owner uuid.UUID) error {
 	a := &admission{Store: u.Store, limits: map[store.LimitID]*store.Limit{}, names: map[admit.GateID]string{}}
-	ids := make([]int64, len(gates))
-	for i, gate := range gates {
+	ids := make([]int64, len(u.gates))
+	for i, gate := range u.gates {
 		ids[i] = int64(gate)
 	}
 	var found []admit.Gate
@@ -144,9 +185,9 @@ func (u *usage) take(ctx context.Context, gates []admit.GateID, owner uuid.UUID)
 	b.add(queries.ReadLimits, ids).Query(a.scanLimits)
 	b.add(queries.ReadGates, ids).Query(func(rows pgx.Rows) error { return a.scanGates(rows, &found) })
 	if err := u.send(ctx, u.tx, b); err != nil {
-		return store.LimitGrant{}, err
+		return err
 	}
-	for _, gate := range gates {
+	for _, gate := range u.gates {
 		for i := range found {
 			if found[i].ID == gate {
 				found[i].Limit = a.limits[u.limit.ID]
@@ -154,21 +195,24 @@ func (u *usage) take(ctx context.Context, gates []admit.GateID, owner uuid.UUID)
 			}
 		}
 	}
+	if len(a.input.Gates) != len(u.gates) || a.limits[u.limit.ID] == nil {
+		return fmt.Errorf("%d of %d gates, and %d limits, were found after they were locked", len(a.input.Gates), len(u.gates), len(a.limits))
+	}
 	b = &batch{names: u.names}
 	if a.addRates(b); b.Len() > 0 {
 		if err := u.send(ctx, u.tx, b); err != nil {
-			return store.LimitGrant{}, err
+			return err
 		}
 	}
-	grant, b := u.decide(a, owner)
-	return grant, u.send(ctx, u.tx, b)
+	return u.send(ctx, u.tx, u.decide(a, owner))
 }
 
-// decide is what the gates answer, and what is to be written.
-func (u *usage) decide(a *admission, owner uuid.UUID) (store.LimitGrant, *batch) {
+// decide asks the gates, and returns what is to be written.
+func (u *usage) decide(a *admission, owner uuid.UUID) *batch {
 	b := &batch{names: u.names}
 	now, weight := a.input.Now, max(u.request.Weight, 1)
-	grant := store.LimitGrant{Granted: true}
+	grant := &u.grant
+	grant.Granted = true
 	var rates []admit.GateRate
 	if u.request.Usage == store.UsageCharge {
 		for _, g := range a.input.Gates {
@@ -196,5 +240,5 @@ func (u *usage) decide(a *admission, owner uuid.UUID) (store.LimitGrant, *batch)
 	if b.Len() == 0 {
 		b.add(queries.Idle)
 	}
-	return grant, b
+	return b
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -81,10 +82,16 @@ func (s *Store) pruneTable(ctx context.Context, step *sweeping, table, statement
 const (
 	permitsPruned = 1_000
 	gatesPruned   = 10_000
+	// turnsPruned bounds the gates whose turns are deleted that no run waits for, turnsExamined
+	// the turns of each line, and turnsAfter is how long these must have been due: a worker that
+	// reads their line takes them before.
+	turnsPruned   = 1_000
+	turnsExamined = 1_000
+	turnsAfter    = time.Minute
 )
 
-// tidyLimits forgets idle gates, and permits that nothing holds, of which a sound store
-// has none.
+// tidyLimits forgets idle gates with their turns, and permits that nothing holds, of which a
+// sound store has none.
 func (s *Store) tidyLimits(ctx context.Context, step *sweeping) {
 	var repaired []int64
 	s.pruneBy(ctx, step, "permits", func(b *batch) {
@@ -93,6 +100,10 @@ func (s *Store) tidyLimits(ctx context.Context, step *sweeping) {
 			repaired = gates
 			return err
 		})
+	})
+	s.pruneBy(ctx, step, "unwanted turns", func(b *batch) {
+		b.add(queries.LockUnwanted, micro(turnsAfter), int32(turnsExamined), int32(turnsPruned))
+		b.add(queries.PruneTurns)
 	})
 	s.pruneBy(ctx, step, "gates", func(b *batch) {
 		b.add(queries.PruneGates, int32(gatesPruned))

@@ -12,24 +12,47 @@ import (
 	"github.com/google/uuid"
 )
 
-const AnnounceGate = `-- name: AnnounceGate :exec
+const AnnounceGate = `-- name: AnnounceGate :many
 INSERT INTO durable.turns (line, due_at, gate)
-VALUES (
-    (1 << 30) + ($1::bigint >> 43)::int,
-    greatest(clock_timestamp(), $2::timestamptz),
-    $1::bigint
-)
+SELECT (1 << 30) + (last.gate >> 43)::int, clock_timestamp(), last.gate
+FROM (
+    SELECT waiting.gate
+    FROM durable.waiting
+    WHERE waiting.gate = $1::bigint
+    ORDER BY waiting.gate DESC, waiting.lane DESC, waiting.due_at DESC, waiting.run_id DESC
+    LIMIT 1
+) last
+RETURNING line
 `
 
 type AnnounceGateParams struct {
-	Gate  int64
-	DueAt time.Time
+	Gate int64
 }
 
-// A turn of one gate on the limit's line. Locks: only what it inserts.
-func (q *Queries) AnnounceGate(ctx context.Context, arg AnnounceGateParams) error {
-	_, err := q.db.Exec(ctx, AnnounceGate, arg.Gate, arg.DueAt)
-	return err
+// A turn of a gate on the limit's line, if a run waits for the gate. Returns the line then.
+// The transaction has locked the gate in an earlier statement, so this one sees every waiter
+// whose turn an admission has taken, or that an admission has moved here. The turn of any
+// other waiter is taken after this transaction.
+// Index: waiting_order, from its end: it begins with what has left since it was last
+// vacuumed. Locks: only what it inserts.
+func (q *Queries) AnnounceGate(ctx context.Context, arg AnnounceGateParams) ([]int32, error) {
+	rows, err := q.db.Query(ctx, AnnounceGate, arg.Gate)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int32
+	for rows.Next() {
+		var line int32
+		if err := rows.Scan(&line); err != nil {
+			return nil, err
+		}
+		items = append(items, line)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const AnnounceGates = `-- name: AnnounceGates :many
@@ -199,9 +222,8 @@ type EndPermitParams struct {
 	Owner uuid.UUID
 }
 
-// Its gate need not be locked: who still counts the permit grants less, and the turn that
-// follows has them look again.
-// Index: permits_pkey. Locks: the permit. Idempotent: a repeat finds none.
+// Index: permits_pkey. Locks: the permit, of a gate that LockGate has locked. Idempotent: a
+// repeat finds none.
 func (q *Queries) EndPermit(ctx context.Context, arg EndPermitParams) (int64, error) {
 	result, err := q.db.Exec(ctx, EndPermit, arg.Gate, arg.Owner)
 	if err != nil {
@@ -841,20 +863,25 @@ func (q *Queries) ListLimits(ctx context.Context, arg ListLimitsParams) ([]ListL
 }
 
 const LockGate = `-- name: LockGate :exec
-SELECT
-FROM durable.gates
-WHERE gate = $1
-FOR UPDATE
+INSERT INTO durable.gates (gate, key)
+VALUES ($1, $2::text)
+ON CONFLICT (gate) DO UPDATE
+SET key = excluded.key
+WHERE false
 `
 
 type LockGateParams struct {
 	Gate int64
+	Key  string
 }
 
-// Index: gates_pkey. Locks: the gate, and waits for an admission that has it; the
-// transaction has locked nothing else.
+// Locks a gate. One that does not exist is made, in the same statement: between two, the
+// sweep may delete it. A row that exists is locked and not written.
+// Index: gates_pkey. Locks: the gate, and waits for an admission that has it or makes it.
+// The transaction makes no other gate, since an admission may wait for one that is made.
+// Idempotent: a repeat finds it.
 func (q *Queries) LockGate(ctx context.Context, arg LockGateParams) error {
-	_, err := q.db.Exec(ctx, LockGate, arg.Gate)
+	_, err := q.db.Exec(ctx, LockGate, arg.Gate, arg.Key)
 	return err
 }
 
@@ -920,19 +947,56 @@ func (q *Queries) LockLimits(ctx context.Context, arg LockLimitsParams) ([]LockL
 	return items, nil
 }
 
+const LockParent = `-- name: LockParent :many
+SELECT gate
+FROM durable.gates
+WHERE gate = $1
+FOR UPDATE
+`
+
+type LockParentParams struct {
+	Gate int64
+}
+
+// Locks the gate that all keys of a dynamic window share, before that of a key. If it does
+// not exist, it is made in a transaction of its own (MakeGate), and this one begins again.
+// Index: gates_pkey. Locks: the gate, and waits for an admission that has it; the
+// transaction has locked nothing else.
+func (q *Queries) LockParent(ctx context.Context, arg LockParentParams) ([]int64, error) {
+	rows, err := q.db.Query(ctx, LockParent, arg.Gate)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int64
+	for rows.Next() {
+		var gate int64
+		if err := rows.Scan(&gate); err != nil {
+			return nil, err
+		}
+		items = append(items, gate)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const MakeGate = `-- name: MakeGate :exec
 INSERT INTO durable.gates (gate, key)
-VALUES ($1, $2)
+VALUES ($1, $2::text)
 ON CONFLICT DO NOTHING
 `
 
 type MakeGateParams struct {
 	Gate int64
-	Key  *string
+	Key  string
 }
 
-// Index: gates_pkey. Waits for an admission that makes the same gate. The transaction has
-// locked nothing else. Idempotent: a repeat finds it.
+// Makes a gate in a transaction of its own: who makes one and then waits for another may
+// wait for an admission that waits for the first.
+// Index: gates_pkey. Waits for an admission that makes the same gate. Idempotent: a repeat
+// finds it.
 func (q *Queries) MakeGate(ctx context.Context, arg MakeGateParams) error {
 	_, err := q.db.Exec(ctx, MakeGate, arg.Gate, arg.Key)
 	return err
@@ -1042,7 +1106,7 @@ func (q *Queries) OlderWorker(ctx context.Context, arg OlderWorkerParams) ([]str
 	return items, nil
 }
 
-const PenalizeGate = `-- name: PenalizeGate :exec
+const PenalizeGate = `-- name: PenalizeGate :execrows
 UPDATE durable.gates
 SET not_before = greatest(
     not_before,
@@ -1058,9 +1122,12 @@ type PenalizeGateParams struct {
 
 // Index: gates_pkey. Locks: a gate that LockGate has locked.
 // Idempotent: the later end counts.
-func (q *Queries) PenalizeGate(ctx context.Context, arg PenalizeGateParams) error {
-	_, err := q.db.Exec(ctx, PenalizeGate, arg.Lasts, arg.Gate)
-	return err
+func (q *Queries) PenalizeGate(ctx context.Context, arg PenalizeGateParams) (int64, error) {
+	result, err := q.db.Exec(ctx, PenalizeGate, arg.Lasts, arg.Gate)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const ReplaceLimits = `-- name: ReplaceLimits :many
