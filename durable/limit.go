@@ -93,6 +93,15 @@ func Limited(limit Limit, options ...LimitOption) Option {
 	return limited("Limited", anywhere, limit, "", options)
 }
 
+// FairBy has runs take turns by a key, KeyOf or KeyFrom, without a limit on each key: below
+// the job's MaxConcurrent, the cap of its queue, other limits that it shares, and the
+// capacity of the workers, one run of each key starts before a second of any. It is a limit
+// named "fair" that is never full, so all jobs with the same key of it have one share. A job
+// that has a limit with a key already takes turns by that.
+func FairBy(key LimitOption) Option {
+	return limited("FairBy", anywhere, NewLimit("fair", Semaphore(store.MaxLimit)), "", []LimitOption{key})
+}
+
 // LimitedBy is Limited for one run, with its key. It replaces the key of a limit that
 // the run has from its job, or adds a limit.
 func LimitedBy(limit Limit, key string, options ...LimitOption) Option {
