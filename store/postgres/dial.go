@@ -84,9 +84,10 @@ func (s *Store) dialAlone(ctx context.Context) (*pgx.Conn, error) {
 // Calls that must not wait for a free connection of yours use connections of the
 // store's own, which it opens when needed with the pool's ConnConfig,
 // BeforeConnect and AfterConnect. A process that only enqueues has at most one of
-// them, for a few seconds at a time, to look at the schema and to create lanes, and
-// one more to listen while it waits for results. A worker uses up to seven more
-// than your pool has: four to claim and settle, two for heartbeats, one to listen.
+// them, for a few seconds at a time, to look at the schema, to create lanes and to
+// read limits, and one more to listen while it waits for results. A worker uses up to
+// seven more than your pool has: four to claim and settle, which also serve what
+// handlers ask for their runs, two for heartbeats, one to listen.
 func New(ctx context.Context, pool *pgxpool.Pool, config Config) (*Store, error) {
 	if pool == nil || config.MaxConns != 0 {
 		return nil, fmt.Errorf("open postgres: %w: want a pool, and no MaxConns beside it", store.ErrInvalid)

@@ -303,12 +303,14 @@ func (r *ride) arrived(s *Store) []store.Due {
 	return nil
 }
 
-// notifier returns the pool for notifications: the one that the process uses anyway.
+// notifier returns the pool for notifications: the one that the process uses anyway, unless
+// callers have all of its connections.
 func (s *Store) notifier() *pgxpool.Pool {
-	s.workers.mu.Lock()
-	defer s.workers.mu.Unlock()
-	if len(s.workers.ids) > 0 {
+	if s.works() {
 		return s.engine
+	}
+	if stat := s.general.Stat(); stat.AcquiredConns() >= stat.MaxConns() {
+		return s.aloof()
 	}
 	return s.general
 }

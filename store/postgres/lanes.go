@@ -103,13 +103,22 @@ func (s *Store) laneIDs(ctx context.Context, set laneSet) error {
 	return err
 }
 
-// aloof is the pool whose connections no caller holds: one of a pool that is the
-// caller's may be waited for by the transaction that has it.
+// aloof is the pool whose connections no caller holds. If the general pool is the caller's,
+// all of its connections may belong to transactions that wait for this very call.
 func (s *Store) aloof() *pgxpool.Pool {
 	if s.shared {
 		return s.engine
 	}
 	return s.general
+}
+
+// inAloofTx runs a function in a transaction over such a connection.
+func (s *Store) inAloofTx(ctx context.Context, do func(pgx.Tx) error) error {
+	if s.shared {
+		s.sparing.enter(ctx, hotWait)
+		defer s.sparing.leave()
+	}
+	return inTx(ctx, s.aloof(), do)
 }
 
 // lanesIn is laneIDs for a transaction of this store: it asks on the

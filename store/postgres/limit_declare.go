@@ -141,7 +141,7 @@ func (s *Store) announceLimit(ctx context.Context, id store.LimitID) error {
 				gates, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 				return err
 			})
-			return s.send(ctx, s.general, b)
+			return s.send(ctx, s.aloof(), b)
 		})
 		if err != nil || len(gates) == 0 {
 			return err

@@ -111,14 +111,14 @@ func placesOf(runs []store.NewRun) places {
 // included.
 func (s *Store) placeIDs(ctx context.Context, set places, runs []store.NewRun) error {
 	if set.limits != nil {
-		if err := s.checkLimits(ctx, s.general, set, runs); err != nil {
+		if err := s.checkLimits(ctx, s.aloof(), set, runs); err != nil {
 			return err
 		}
 	}
 	if err := s.laneIDs(ctx, set.lanes); err != nil || set.limits == nil {
 		return err
 	}
-	missing, err := s.findLimitLanes(ctx, s.general, limitLanesOf(set, runs))
+	missing, err := s.findLimitLanes(ctx, s.aloof(), limitLanesOf(set, runs))
 	if err != nil || len(missing) == 0 {
 		return err
 	}
@@ -267,7 +267,7 @@ func (s *Store) createLimitLanes(ctx context.Context, missing []limitLane) error
 		columns := limitLaneColumns(missing)
 		b := s.guarded(ctx)
 		b.add(queries.CreateLimitLanes, columns.Limits, columns.Lanes)
-		return s.send(ctx, s.general, b)
+		return s.send(ctx, s.aloof(), b)
 	})
 }
 

@@ -73,7 +73,7 @@ func TestUseLimit_AReleaseWakesThoseThatServeTheLimit(t *testing.T) {
 	ids := l.enqueue(limitedRun(use("places", "a")))
 	_, none := l.admit(1)
 	require.Empty(t, none)
-	l.exec("delete from turns") // that of the end of the permit
+	l.exec("delete from turns")                                              // that of the end of the permit
 	line := admit.LimitLine(store.LimitID(l.count("select id from limits"))) //nolint:gosec // few limits
 	heard := l.signals(func() { require.True(t, l.ask(store.UsageGive, "places", "ann").Granted) })
 	require.NotEmpty(t, heard)

@@ -15,9 +15,19 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
-// reportPause is the first pause of a report whose run is locked; each further
-// one is four times as long, which makes five tries in holderPatience.
-const reportPause = 10 * time.Millisecond
+// insistPause is the first pause of a call whose row is locked; each further one is four
+// times as long, which makes five tries in holderPatience.
+const insistPause = 10 * time.Millisecond
+
+// insist tries for about holderPatience while a row is locked. It holds no connection between
+// its tries.
+func insist(ctx context.Context, try func() error) error {
+	err := try()
+	for pause := insistPause; code(err) == lockNotAvailable && pause < holderPatience && rest(ctx, pause); pause *= 4 {
+		err = try()
+	}
+	return err
+}
 
 // Report stores what a running handler says of itself. When the row of the run
 // is locked it tries again for about a second, and holds no connection between
@@ -44,12 +54,9 @@ func (s *Store) Report(ctx context.Context, holder store.Holder, report store.Re
 			stored = tag.RowsAffected()
 			return nil
 		})
-		return s.send(ctx, s.general, b)
+		return s.send(ctx, s.aloof(), b)
 	}
-	err := try()
-	for pause := reportPause; code(err) == lockNotAvailable && pause < holderPatience && rest(ctx, pause); pause *= 4 {
-		err = try()
-	}
+	err := insist(ctx, try)
 	if code(err) == lockNotAvailable {
 		err = fmt.Errorf("%w: another transaction keeps the run locked, such as the handler's own transaction after Guard or CompleteIn: %w", store.ErrConflict, err)
 	}
@@ -67,7 +74,7 @@ func (s *Store) Checkpoint(ctx context.Context, id store.RunID) ([]byte, error) 
 	if err := s.usable(ctx); err != nil {
 		return nil, s.fail("checkpoint", err)
 	}
-	texts, err := s.queries(s.general).Checkpoint(ctx, queries.CheckpointParams{RunID: id})
+	texts, err := s.queries(s.aloof()).Checkpoint(ctx, queries.CheckpointParams{RunID: id})
 	if err != nil {
 		return nil, s.fail("checkpoint", err)
 	}

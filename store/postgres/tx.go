@@ -184,7 +184,7 @@ func (s *Store) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...s
 		if err = s.placeIDs(ctx, set, runs); err != nil { // now, while no connection is taken
 			return err
 		}
-		return inTx(ctx, s.general, func(tx pgx.Tx) error {
+		return s.inAloofTx(ctx, func(tx pgx.Tx) error {
 			receipts, freed, err = s.insertUnder(ctx, tx, holder, runs, set, most)
 			return err
 		})
@@ -197,7 +197,12 @@ func (s *Store) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...s
 		}
 		return err
 	}
-	err := s.briefly(ctx, holderBriefly, holderPatience, try)
+	var err error
+	if s.shared { // the connection is one of the few that claim and settle
+		err = insist(ctx, func() error { return try(holderBriefly) })
+	} else {
+		err = s.briefly(ctx, holderBriefly, holderPatience, try)
+	}
 	if code(err) == lockNotAvailable {
 		err = fmt.Errorf("%w: another transaction has kept the run, or a key, locked for %v: if that transaction is yours, enqueue through it: %w", store.ErrConflict, holderPatience, err)
 	}
