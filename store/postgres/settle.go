@@ -273,3 +273,23 @@ func (w *settling) landed(rows pgx.Rows) error {
 	w.mark(ids, store.AlreadyApplied)
 	return rows.Err()
 }
+
+// StillHeld returns those of the runs that are running under their claims.
+func (s *Store) StillHeld(ctx context.Context, holders []store.Holder) (held []store.RunID, err error) {
+	if err := s.usable(ctx); err != nil {
+		return nil, s.fail("still held", err)
+	}
+	ids, claims := make(uuidArray, len(holders)), make(uuidArray, len(holders))
+	for i, holder := range holders {
+		ids[i], claims[i] = holder.Run, uuid.UUID(holder.Claim)
+	}
+	b := s.guarded(ctx)
+	b.add(queries.StillHeld, ids, claims).Query(func(rows pgx.Rows) error {
+		held = held[:0]
+		return scanIDs(rows, func(id uuid.UUID) { held = append(held, id) })
+	})
+	if err := s.sendInBackground(ctx, b); err != nil {
+		return nil, s.fail("still held", err)
+	}
+	return held, nil
+}
