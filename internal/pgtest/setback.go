@@ -14,23 +14,27 @@ import (
 // Instant is a schema as it was at an instant: its rows and its sequences.
 type Instant struct {
 	url, schema, copies string
+	except              []string
 }
 
-// Keep copies a schema as it is now, so that SetBack can restore it.
-func Keep(tb testing.TB, url, schema string) *Instant {
+// Keep copies a schema as it is now, so that SetBack can restore it, except for the tables
+// that are named.
+func Keep(tb testing.TB, url, schema string, except ...string) *Instant {
 	tb.Helper()
-	i := &Instant{url: url, schema: schema, copies: "kept_" + strings.ToLower(rand.Text()[:16])}
-	Execute(tb, url, fmt.Sprintf(`
-		DO $$ DECLARE one text; BEGIN
-			CREATE SCHEMA %[2]s;
-			FOR one IN SELECT relname FROM pg_class WHERE relnamespace = '%[1]s'::regnamespace AND relkind = 'r' LOOP
-				EXECUTE format('CREATE TABLE %[2]s.%%I AS TABLE %[1]s.%%I', one, one);
-			END LOOP;
-			FOR one IN SELECT relname FROM pg_class WHERE relnamespace = '%[1]s'::regnamespace AND relkind = 'S' LOOP
-				EXECUTE format('CREATE TABLE %[2]s.%%I AS SELECT last_value, is_called FROM %[1]s.%%I', one, one);
-			END LOOP;
-		END $$`, i.schema, i.copies))
+	i := &Instant{url: url, schema: schema, copies: "kept_" + strings.ToLower(rand.Text()[:16]), except: except}
+	Execute(tb, url, i.each("CREATE SCHEMA "+i.copies+";",
+		`EXECUTE format('CREATE TABLE %[2]s.%%I AS TABLE %[1]s.%%I', one, one);`,
+		`EXECUTE format('CREATE TABLE %[2]s.%%I AS SELECT last_value, is_called FROM %[1]s.%%I', one, one);`))
 	return i
+}
+
+// each is a block that does something first, then for each table, and for each sequence.
+func (i *Instant) each(first, table, sequence string) string {
+	loop := func(kind, do string) string {
+		return fmt.Sprintf(`FOR one IN SELECT relname FROM pg_class WHERE relnamespace = '%[1]s'::regnamespace
+			AND relkind = '`+kind+`' AND relname <> ALL ('{%[3]s}') ORDER BY relname LOOP `+do+` END LOOP;`, i.schema, i.copies, strings.Join(i.except, ","))
+	}
+	return "DO $$ DECLARE one text; BEGIN " + first + loop("r", table) + loop("S", sequence) + " END $$"
 }
 
 // SetBack is a failover to a standby that has received nothing since the instant: whatever was
@@ -75,21 +79,12 @@ func (i *Instant) setBack() error {
 }
 
 func (i *Instant) lockAll() string {
-	return fmt.Sprintf(`DO $$ DECLARE one text; BEGIN
-		FOR one IN SELECT relname FROM pg_class WHERE relnamespace = '%[1]s'::regnamespace AND relkind = 'r' ORDER BY relname LOOP
-			EXECUTE format('LOCK TABLE %[1]s.%%I IN ACCESS EXCLUSIVE MODE', one);
-		END LOOP;
-	END $$`, i.schema)
+	return i.each("", `EXECUTE format('LOCK TABLE %[1]s.%%I IN ACCESS EXCLUSIVE MODE', one);`, "")
 }
 
 func (i *Instant) restoreAll() string {
-	return fmt.Sprintf(`DO $$ DECLARE one text; BEGIN
-		FOR one IN SELECT relname FROM pg_class WHERE relnamespace = '%[1]s'::regnamespace AND relkind = 'r' LOOP
-			EXECUTE format('DELETE FROM %[1]s.%%I', one);
-			EXECUTE format('INSERT INTO %[1]s.%%I OVERRIDING SYSTEM VALUE TABLE %[2]s.%%I', one, one);
-		END LOOP;
-		FOR one IN SELECT relname FROM pg_class WHERE relnamespace = '%[1]s'::regnamespace AND relkind = 'S' LOOP
-			EXECUTE format('SELECT setval(''%[1]s.%%I'', last_value, is_called) FROM %[2]s.%%I', one, one);
-		END LOOP;
-	END $$`, i.schema, i.copies)
+	return i.each("",
+		`EXECUTE format('DELETE FROM %[1]s.%%I', one);
+		EXECUTE format('INSERT INTO %[1]s.%%I OVERRIDING SYSTEM VALUE TABLE %[2]s.%%I', one, one);`,
+		`EXECUTE format('SELECT setval(''%[1]s.%%I'', last_value, is_called) FROM %[2]s.%%I', one, one);`)
 }

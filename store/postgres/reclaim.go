@@ -43,7 +43,9 @@ func (s *Store) Reclaim(ctx context.Context, request store.ReclaimRequest) (stor
 		return store.ReclaimResult{}, s.fail("reclaim runs", err)
 	}
 	done := store.ReclaimResult{Now: first.Now.UTC(), Soon: first.Soon, Server: first.Server}
-	if request.Server != 0 && request.Server != first.Server {
+	if request.Server != 0 && request.Server != first.Server { // the rows of what is remembered may be gone
+		s.forgetLanes()
+		s.forgetWorkers()
 		return done, nil
 	}
 	if first.Held && s.clampDue() {
