@@ -3,8 +3,11 @@ package durable
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"time"
 
+	"github.com/durable-worker/durable-worker/internal/verify"
+	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -56,6 +59,7 @@ func (s *settler) conclude(ctx context.Context, claims []*claim, settlements []s
 				if e.x.verifies() {
 					e.x.logVerified(e.outcome, verdicts[i])
 				}
+				s.remember(&e, verdicts[i], now)
 				s.w.announceEnd(ctx, e.x.run.ID, now)
 			case store.Rejected:
 				e.x.logger().Warn("stale settle rejected: the run belongs to another claim", "event", "run.refused",
@@ -118,4 +122,98 @@ func (w *Worker) announceEnd(ctx context.Context, id RunID, now time.Duration) {
 	if err := w.store.Publish(ctx, store.Signal{Kind: store.RunEnded, Run: id}); err != nil {
 		w.warn(ctx, "run.end_not_announced", "announcing the end of a run failed, waiters will find it by polling", err)
 	}
+}
+
+const (
+	// verifyPause is the least time between two verifications, and verifyTries is how often
+	// one is tried.
+	verifyPause = time.Second
+	verifyTries = 30
+)
+
+// verification is what the settler knows of outcomes that are stored, which the database may
+// lose. They are verified after each outage, and when another server answers.
+type verification struct {
+	wanted   atomic.Bool
+	needless atomic.Bool // the store has no server that could be replaced
+
+	// The run method's own.
+	outcomes *verify.Outcomes
+	due      time.Duration // monotonic time before which nothing is verified
+	tries    int           // in a row, without a result
+}
+
+// keep says whether outcomes have to be remembered.
+func (s *settler) keep(yes bool) { s.verified.needless.Store(!yes) }
+
+// remember takes note of an outcome that is stored. One that the handler has stored in its own
+// transaction is not remembered: if that is lost, so are the handler's effects.
+func (s *settler) remember(e *ended, verdict store.Verdict, now time.Duration) {
+	if s.verified.needless.Load() || verdict == store.AlreadyApplied && e.x.verifies() {
+		return
+	}
+	run, size := verify.Run{Holder: store.Holder{Run: e.x.run.ID, Claim: e.x.claim.id}, Lane: e.x.run.Lane, Claimed: len(e.x.claim.runs), Limited: e.x.claim.limited}, 0
+	if e.outcome.Kind != store.Success || e.outcome.Result != nil || e.outcome.Log != "" {
+		outcome := e.outcome
+		run.Outcome, size = &outcome, e.size()
+	}
+	s.verified.outcomes.Remember(now, run, size)
+}
+
+// verify has the latest outcomes verified soon.
+func (s *settler) verify() {
+	s.verified.wanted.Store(true)
+	poke(s.signal)
+}
+
+// nextVerification is how long until outcomes are verified; an hour when that is not wanted.
+func (s *settler) nextVerification(now time.Duration) time.Duration {
+	if !s.verified.wanted.Load() {
+		return time.Hour
+	}
+	return s.verified.due - now
+}
+
+// verifySettled verifies the latest outcomes, if that is wanted and due.
+func (s *settler) verifySettled(ctx context.Context) {
+	v := &s.verified
+	if s.w.config.Elapsed() < v.due || ctx.Err() != nil || !v.wanted.Swap(false) || v.needless.Load() {
+		return
+	}
+	inHand := s.w.inFlight.held()
+	result, err := v.outcomes.Verify(ctx, verifying{s.w}, func(claim lease.ClaimID) bool { return inHand[claim] != nil })
+	v.due = s.w.config.Elapsed() + s.w.jittered(min(verifyPause, s.w.config.Terms.Duration/10))
+	if result.Settled > 0 {
+		s.w.config.Logger.Warn("the database had lost outcomes that it had acknowledged; they are settled again", "event", "run.settled_again", "runs", result.Settled)
+	}
+	if err != nil {
+		s.w.warn(ctx, "settle.not_verified", "verifying outcomes after an outage failed, will be retried", err)
+	}
+	if v.tries++; err == nil && !result.Locked {
+		v.tries = 0
+	} else if v.tries < verifyTries {
+		v.wanted.Store(true)
+	}
+}
+
+// verifying is the worker's store, with calls that are bounded and observed.
+type verifying struct{ w *Worker }
+
+// StillHeld passes the call on.
+func (v verifying) StillHeld(ctx context.Context, holders []store.Holder) ([]store.RunID, error) {
+	bounded, cancel := context.WithTimeout(ctx, v.w.callTimeout())
+	defer cancel()
+	held, err := v.w.store.StillHeld(bounded, holders)
+	v.w.observeCall(err)
+	return held, err
+}
+
+// Settle passes the call on.
+func (v verifying) Settle(ctx context.Context, settlements []store.Settlement) ([]store.Verdict, error) {
+	bounded, cancel := context.WithTimeout(ctx, v.w.callTimeout())
+	defer cancel()
+	sent := v.w.config.Elapsed()
+	verdicts, err := v.w.store.Settle(bounded, settlements)
+	v.w.observeWrite(sent, accepted(verdicts), err)
+	return verdicts, err
 }

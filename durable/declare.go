@@ -91,7 +91,7 @@ const declareAgain = time.Minute
 // at the same moment. Run has sent the first declaration.
 func (w *Worker) declareLoop(ctx context.Context) {
 	pause := w.declarePause()
-	for w.sleep(ctx, pause) {
+	for w.sleepUnless(ctx, pause, w.replaced) {
 		if err := w.declare(ctx); err != nil {
 			w.warn(ctx, "worker.declaration_failed", "declaration failed, will be retried", err)
 			pause = w.spread(declareAgain)

@@ -13,17 +13,24 @@ import (
 const (
 	reclaimLimit = 10
 	reclaimRuns  = 2000
+	// reclaimCalm is the least pause before a call that the end of an outage causes.
+	reclaimCalm = 100 * time.Millisecond
 )
 
 // reclaimLoop reclaims what dead workers left, until ctx ends. Every worker
 // runs it, busy or not. It reads even while nothing may be reclaimed: when a lease is about
 // to expire that its owner should have renewed, the worker must know whether writes work, and
-// a worker without a lease to judge by creates one.
+// a worker without a lease to judge by creates one. After an outage it reads immediately: the
+// answer shows whether commits may have been lost.
 func (w *Worker) reclaimLoop(ctx context.Context) {
 	c := w.config
 	every := min(c.PollInterval, c.Terms.Duration/4)
-	pause, runs := w.jittered(every), reclaimRuns
-	for w.sleep(ctx, pause) {
+	pause, runs, calm := w.jittered(every), reclaimRuns, time.Duration(0)
+	for w.sleepUnless(ctx, pause, w.back) {
+		if !w.sleep(ctx, calm-c.Elapsed()) { // calls that fail now and then are no reason to ask each time
+			return
+		}
+		calm = c.Elapsed() + reclaimCalm
 		pause = w.jittered(every)
 		if w.unreachable() { // another call finds out that the store is back
 			continue
@@ -51,6 +58,7 @@ func (w *Worker) reclaim(ctx context.Context, runs int) (store.ReclaimResult, er
 	sent := c.Elapsed()
 	request := store.ReclaimRequest{MaxCrashes: c.MaxCrashes, Limit: reclaimLimit, Runs: runs, Ahead: c.Terms.Duration / 2}
 	h.mu.Lock()
+	request.Server = h.server
 	horizon, may := h.takeover.Horizon(sent)
 	h.mu.Unlock()
 	if request.Horizon = horizon; !may {
@@ -63,6 +71,12 @@ func (w *Worker) reclaim(ctx context.Context, runs int) (store.ReclaimResult, er
 	w.observeFit(err)
 	if err != nil {
 		return done, err
+	}
+	w.settler.keep(done.Server != 0)
+	if w.answeredBy(done.Server) {
+		c.Logger.Warn("another server of the database answers, which may lack what was committed last: outcomes are verified, and jobs declared again", "event", "store.replaced")
+		w.settler.verify()
+		poke(w.replaced)
 	}
 	h.mu.Lock()
 	jump := h.takeover.Seen(c.Elapsed(), done.Now)

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/durable-worker/durable-worker/internal/verify"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -40,6 +41,7 @@ type settler struct {
 	deferAt  time.Duration   // monotonic time when the deferred ones are settled again
 	left     []ended         // given up: ctx has ended
 	aside    asideOutcomes
+	verified verification
 
 	refused *UnsettledError // once run has ended: outcomes set aside that are left
 }
@@ -86,6 +88,7 @@ func (s *settler) init(w *Worker) {
 	s.w, s.limit, s.signal = w, 4*w.config.MaxConcurrentRuns+settleBatch, make(chan struct{}, 1)
 	s.room.L = &s.mu
 	s.wrote.Store(-1)
+	s.verified.outcomes = verify.New(w.id)
 }
 
 // add takes over an outcome. After close it is dropped: its worker has given
@@ -159,6 +162,7 @@ func (s *settler) run(ctx context.Context) {
 		s.settle(ctx, batch)
 		s.settleDeferred(ctx)
 		s.retryAside(ctx)
+		s.verifySettled(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -186,7 +190,7 @@ func (s *settler) run(ctx context.Context) {
 // wake returns how long it is until the next retry is due.
 func (s *settler) wake() time.Duration {
 	now := s.w.config.Elapsed()
-	wait := s.nextAside(now)
+	wait := min(s.nextAside(now), s.nextVerification(now))
 	if len(s.deferred) > 0 {
 		wait = min(wait, s.deferAt-now)
 	}

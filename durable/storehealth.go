@@ -29,6 +29,7 @@ type storeHealth struct {
 	takeover   protocol.Takeover
 	warned     map[string]warning // by message
 	misfit     string             // why the store's schema cannot be served; empty: it can
+	server     int64              // that has answered, see store.ReclaimResult; zero: not known
 	// declareAgain is how long after the last declaration the next one is that was refused
 	// in part; zero: it was not.
 	declareAgain atomic.Int64
@@ -49,11 +50,12 @@ func (w *Worker) observeCall(err error) {
 	h := &w.health
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.observeCall(now, err)
+	w.observeAnswer(now, err)
 }
 
-// observeCall is Worker.observeCall; h.mu is held.
-func (h *storeHealth) observeCall(now time.Duration, err error) {
+// observeAnswer is observeCall; w.health.mu is held.
+func (w *Worker) observeAnswer(now time.Duration, err error) {
+	h := &w.health
 	if errors.Is(err, store.ErrSchema) {
 		h.misfit = errorText(err)
 	}
@@ -63,8 +65,22 @@ func (h *storeHealth) observeCall(now time.Duration, err error) {
 	}
 	if h.silent {
 		h.outFor += now - h.outSince
+		poke(w.back)
+		w.settler.verify()
 	}
 	h.answeredAt, h.silent = now, false
+}
+
+// answeredBy records which server has answered, and reports whether another one had before.
+func (w *Worker) answeredBy(server int64) (replaced bool) {
+	h := &w.health
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if replaced = h.server != 0 && h.server != server; replaced {
+		h.takeover.Replaced()
+	}
+	h.server = server
+	return replaced
 }
 
 // failed records that a call has failed, and whether the store is to be blamed.
@@ -98,7 +114,7 @@ func (w *Worker) observeWrite(sent time.Duration, written int, err error) {
 	h := &w.health
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.observeCall(now, err)
+	w.observeAnswer(now, err)
 	switch {
 	case err != nil:
 		h.refused = h.refused || !errors.Is(err, context.Canceled)

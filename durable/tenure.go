@@ -36,7 +36,8 @@ func NewWorker(db Store, config WorkerConfig) *Worker {
 	}
 	config.Middleware = slices.Clone(config.Middleware)
 	w := &Worker{store: db, config: config, jobs: map[string]registration{}, aliases: map[string]string{}, limits: map[string]store.Limit{},
-		hurry: make(chan struct{}, 1), cancelRequests: make(chan struct{}, 1), changes: make(chan struct{}, 1), id: store.WorkerID{Name: config.Name, Instance: uuid.New()}}
+		hurry: make(chan struct{}, 1), cancelRequests: make(chan struct{}, 1), changes: make(chan struct{}, 1),
+		back: make(chan struct{}, 1), replaced: make(chan struct{}, 1), id: store.WorkerID{Name: config.Name, Instance: uuid.New()}}
 	w.waits.Init()
 	w.failures.signal = make(chan struct{}, 1)
 	w.counts = config.Tally.Hooks()

@@ -37,6 +37,8 @@ type Worker struct {
 	hurry          chan struct{}
 	cancelRequests chan struct{} // signals that the cancellation of runs in hand may have been requested
 	changes        chan struct{} // signals that schedules may have changed; they are evaluated at most once a poll interval
+	back           chan struct{} // signals that the store answers again
+	replaced       chan struct{} // signals that another server answers: what was declared may be gone
 
 	executors executors
 	inFlight  inFlight     // claims in hand
@@ -121,6 +123,11 @@ func (w *Worker) wake() {
 
 // sleep waits for d and reports false when ctx ended.
 func (w *Worker) sleep(ctx context.Context, d time.Duration) bool {
+	return w.sleepUnless(ctx, d, nil)
+}
+
+// sleepUnless is sleep that a signal ends.
+func (w *Worker) sleepUnless(ctx context.Context, d time.Duration, signal <-chan struct{}) bool {
 	if ctx.Err() != nil {
 		return false
 	}
@@ -133,6 +140,8 @@ func (w *Worker) sleep(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	case <-timer.C:
+		return true
+	case <-signal:
 		return true
 	}
 }

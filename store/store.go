@@ -23,6 +23,7 @@ type Store interface {
 	Enqueuer
 	ClaimEnqueuer
 	Claimer
+	Verifier
 	heartbeat.Renewer
 	Waker
 	Catalog
@@ -196,6 +197,7 @@ type ReclaimRequest struct {
 	Horizon    time.Time     // when not zero, leases that expire after it are left alone even if they have expired
 	Ahead      time.Duration // how far ahead Soon reads
 	Runs       int           // most runs taken, which may be a part of a lease; zero: as many as the store takes per call
+	Server     int64         // the server that has answered before (see ReclaimResult); none is taken if another one answers. Zero: any may
 }
 
 // ReclaimResult is what a Reclaim call did.
@@ -205,6 +207,10 @@ type ReclaimResult struct {
 	Soon     bool      // before this call a lease had expired, or was to expire within Ahead
 	Runs     []ReclaimedRun
 	SetAside []SetAside // what could not be taken, and stopped nothing else
+	// Server identifies the server that has answered, from its start to its end; zero: the
+	// store has none. After a failover, a restart or a restore another one answers, and what
+	// the one before it had acknowledged last may be gone.
+	Server int64
 }
 
 // ReclaimedRun is one run reclaimed from a dead worker.

@@ -4,7 +4,7 @@
 -- name: ExpiredLease :one
 -- The first question of every reclaim, and mostly the only one: held says whether there
 -- is any lease, expired whether one has expired, soon whether one will within so many
--- microseconds.
+-- microseconds, and server which server answers, by when it was started.
 -- Index: the head of leases_expiry; beats, which has a row per process, with a probe of
 -- leases_beat for each that has expired or is about to. Locks: none.
 SELECT
@@ -45,7 +45,8 @@ SELECT
                   WHERE leases.beat = beats.id
               )
         )
-    )::boolean AS soon
+    )::boolean AS soon,
+    (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint AS server
 FROM (SELECT min(expires_at) AS expires_at FROM durable.leases) first;
 
 -- name: EndBeats :exec

@@ -331,3 +331,22 @@ FROM durable.runs
 WHERE id = ANY (@ids::uuid[])
   AND claim_id = @claim_id::uuid
   AND state = 1;
+
+-- name: StillHeld :many
+-- Those of some runs that are running under the claim named with each.
+-- Index: runs_pkey, one probe for each run: the LIMIT keeps the planner from a join that
+-- reads all of them. Locks: none.
+SELECT held.id
+FROM (
+    SELECT
+        unnest(@ids::uuid[]) AS id,
+        unnest(@claims::uuid[]) AS claim_id
+) asked
+CROSS JOIN LATERAL (
+    SELECT runs.id
+    FROM durable.runs
+    WHERE runs.id = asked.id
+      AND runs.claim_id = asked.claim_id
+      AND runs.state = 1
+    LIMIT 1
+) held;

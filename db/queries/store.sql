@@ -12,18 +12,37 @@ SELECT
     set_config('lock_timeout', @lock_timeout::text, true),
     set_config('statement_timeout', @statement_timeout::text, true);
 
--- name: GuardSession :exec
+-- name: GuardSession :one
 -- Guard for as long as the session lasts, where no pooler may give it to others.
--- Batches that would set the same need no Guard, and no Idle, of their own.
+-- Batches that would set the same need no Guard, and no Idle, of their own. Returns whether
+-- the server is a standby.
 -- Idempotent: a repeat sets the same.
+SELECT pg_is_in_recovery() AS standby
+FROM (
+    SELECT
+        set_config('enable_seqscan', 'off', false),
+        set_config('enable_bitmapscan', 'off', false),
+        set_config('jit', 'off', false),
+        set_config('plan_cache_mode', 'force_generic_plan', false),
+        set_config('idle_in_transaction_session_timeout', '10s', false),
+        set_config('lock_timeout', @lock_timeout::text, false),
+        set_config('statement_timeout', @statement_timeout::text, false)
+    OFFSET 0
+) settings;
+
+-- name: Seal :exec
+-- For a transaction that finds what an earlier one of the same call has committed, and writes
+-- nothing. That commit may have been cancelled while it waited for a synchronous standby: it
+-- is then seen here, and a failover may still take it back. The end of a transaction that
+-- writes nothing waits for no standby. This one locks a row, which the WAL records, and so
+-- waits for all that was committed before.
+-- Index: queues_pkey. Locks: the first queue, shared: only its deletion would wait.
+-- Idempotent: a repeat locks it again.
 SELECT
-    set_config('enable_seqscan', 'off', false),
-    set_config('enable_bitmapscan', 'off', false),
-    set_config('jit', 'off', false),
-    set_config('plan_cache_mode', 'force_generic_plan', false),
-    set_config('idle_in_transaction_session_timeout', '10s', false),
-    set_config('lock_timeout', @lock_timeout::text, false),
-    set_config('statement_timeout', @statement_timeout::text, false);
+FROM durable.queues
+ORDER BY name
+LIMIT 1
+FOR KEY SHARE;
 
 -- name: Pin :exec
 -- Keeps functions and operators of other schemas out of the statements after it

@@ -115,6 +115,10 @@ func (x wire) Settle(ctx context.Context, settlements []store.Settlement) ([]sto
 	})
 }
 
+func (x wire) StillHeld(ctx context.Context, holders []store.Holder) ([]durable.RunID, error) {
+	return through(ctx, x.w, func() ([]durable.RunID, error) { return x.Store.StillHeld(ctx, holders) })
+}
+
 func (x wire) settled(settlements []store.Settlement, verdicts []store.Verdict) {
 	i := 0
 	for _, settlement := range settlements {

@@ -74,6 +74,10 @@ func (t *Takeover) Wrote(sent, answered time.Duration) {
 	t.written, t.sent = true, max(t.sent, sent)
 }
 
+// Replaced records that another server answers than before: there was an outage, whether or
+// not a call has failed. Owners have as long as after any other one.
+func (t *Takeover) Replaced() { t.written = false }
+
 // Unwritten returns for how long nothing is known to have been written.
 func (t *Takeover) Unwritten(now time.Duration) time.Duration {
 	if !t.written {

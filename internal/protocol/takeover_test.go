@@ -109,3 +109,14 @@ func TestTakeover_AnAnswerThatComesLateProvesNothingNew(t *testing.T) {
 	require.Zero(t, m.Unwritten(10*time.Second))
 	require.True(t, may(m, 10*time.Second))
 }
+
+func TestTakeover_AnotherServerIsAnOutageThatNoOneMayHaveNoticed(t *testing.T) {
+	m := proven()
+	require.True(t, may(m, time.Second))
+	m.Replaced()
+	require.False(t, may(m, time.Second))
+	writing(m, 2*time.Second, 4*time.Second)
+	require.False(t, may(m, 4*time.Second))
+	m.Wrote(5*time.Second, 5*time.Second)
+	require.True(t, may(m, 5*time.Second))
+}

@@ -85,6 +85,7 @@ type history struct {
 	names  []string // of the engines
 	stores []backend.Store
 	bases  []*sql.DB // of the stores; nil: in memory
+	dsns   []string  // likewise
 	done   []string  // what was done, and what was answered
 	quiet  bool      // what is asked changes nothing
 
@@ -93,6 +94,9 @@ type history struct {
 	calendar timetable
 	swept    bool
 	reported map[string]store.WorkerReport // the last of each worker
+
+	acts      func(store.WorkerID)                      // is called before a worker claims or settles, if it is not nil
+	concluded func([]store.Settlement, []store.Verdict) // likewise, after it has settled
 }
 
 // holding is what a worker has claimed at a time, with the claim of each run on each store.
@@ -122,7 +126,7 @@ func newHistory(t *testing.T, seed uint64, names ...string) *history {
 		t.Cleanup(one.Close)
 		_, err = one.Migrate(t.Context())
 		require.NoError(t, err)
-		h.stores = append(h.stores, one)
+		h.stores, h.dsns = append(h.stores, one), append(h.dsns, dsn)
 		h.open(one, dsn)
 	}
 	h.each("declare", func(s backend.Store) any {
@@ -371,6 +375,9 @@ func (h *history) take(what string, request store.ClaimRequest, add func(*store.
 		again = 6
 	}
 	held := holding{worker: request.Worker, limited: what == "admit"}
+	if h.acts != nil {
+		h.acts(held.worker)
+	}
 	claims := []lease.ClaimID{request.Claim}
 	for len(claims) < again {
 		claims = append(claims, lease.NewClaimID())
@@ -440,6 +447,9 @@ func (h *history) settle() {
 // end settles the first runs of what is held, so many times.
 func (h *history) end(i, times int, ends []store.Settled) {
 	held := h.held[i]
+	if h.acts != nil {
+		h.acts(held.worker)
+	}
 	left := held.runs[len(ends):]
 	if h.held[i].runs = left; len(left) == 0 {
 		h.held = slices.Delete(h.held, i, i+1)
@@ -460,6 +470,9 @@ func (h *history) end(i, times int, ends []store.Settled) {
 				settlements = append(settlements, settlement)
 			}
 			verdicts, err := s.Settle(h.t.Context(), settlements)
+			if h.concluded != nil && err == nil {
+				h.concluded(settlements, verdicts)
+			}
 			answer := map[string]store.Verdict{}
 			for j, verdict := range verdicts {
 				answer[order[j].String()] = verdict

@@ -103,3 +103,18 @@ func (r *run) record(worker string, outcome *store.Outcome, now time.Time) {
 		Log:       rules.TextOrNil(outcome.Log),
 	})
 }
+
+// StillHeld returns those of the runs that are running under their claims.
+func (s *Store) StillHeld(ctx context.Context, holders []store.Holder) (held []store.RunID, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("still held: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, holder := range holders {
+		if s.verdict(holder.Run, holder.Claim) == store.Applied {
+			held = append(held, holder.Run)
+		}
+	}
+	return held, nil
+}

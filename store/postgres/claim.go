@@ -27,6 +27,7 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 		return nil, s.fail("claim runs", err)
 	}
 	s.adoptRuns(ctx, request.Steps)
+	opened := s.connections.Opened()
 	var got dealing
 	err = s.repeat(ctx, func() error {
 		if len(request.Admissions) > 0 {
@@ -61,6 +62,9 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 		return nil, s.fail("claim runs", err)
 	}
 	s.claimed.Add(int64(len(got.runs)))
+	if len(got.runs) > 1 { // one is settled as a whole
+		s.connections.Made(request.Claim, opened)
+	}
 	s.expectClaim(&request)
 	if len(request.Admissions) > 0 {
 		return got.runs, nil
@@ -76,9 +80,11 @@ type dealing struct {
 	schedules map[store.RunID]int32 // of the runs that have one; nil: none has
 }
 
-// granted reads what a claim was given before.
+// granted reads what a claim was given before, and makes it durable: no handler begins under
+// a claim that a failover to a synchronous standby would take back.
 func (s *Store) granted(ctx context.Context, claim lease.ClaimID, got *dealing) error {
 	b := s.guarded(ctx)
+	b.add(queries.Seal)
 	b.add(queries.ClaimedRuns, uuid.UUID(claim)).Query(got.scan)
 	return s.send(ctx, s.engine, b)
 }
@@ -95,6 +101,7 @@ func (s *Store) nothing(ctx context.Context, claim lease.ClaimID, got *dealing) 
 	}
 	var undealt []uuid.UUID
 	b = s.guarded(ctx)
+	b.add(queries.Seal)
 	b.add(queries.ClaimedRuns, uuid.UUID(claim)).Query(got.scan)
 	b.add(queries.Undealt, uuid.UUID(claim)).Query(func(rows pgx.Rows) error {
 		undealt = undealt[:0]

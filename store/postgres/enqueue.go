@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/lease"
@@ -118,7 +119,21 @@ func (s *Store) insertUnkeyed(ctx context.Context, to sender, runs []store.NewRu
 			existing[limited[i].ID] = struct{}{}
 		}
 	}
+	if err := s.seal(ctx, to, len(existing) == len(runs)); err != nil {
+		return nil, err
+	}
 	return receipts(runs, existing), nil
+}
+
+// seal makes durable that runs are stored, where a transaction of this store has found all of
+// them and so has written nothing. What a transaction of the caller's writes is the caller's to say.
+func (s *Store) seal(ctx context.Context, to sender, found bool) error {
+	if _, own := to.(*pgxpool.Pool); !own || !found {
+		return nil
+	}
+	b := &batch{names: s.names}
+	b.add(queries.Seal)
+	return s.send(ctx, to, b)
 }
 
 func receipts(runs []store.NewRun, existing map[store.RunID]struct{}) []store.Receipt {

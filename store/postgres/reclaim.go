@@ -42,6 +42,12 @@ func (s *Store) Reclaim(ctx context.Context, request store.ReclaimRequest) (stor
 	if err != nil {
 		return store.ReclaimResult{}, s.fail("reclaim runs", err)
 	}
+	done := store.ReclaimResult{Now: first.Now.UTC(), Soon: first.Soon, Server: first.Server}
+	if request.Server != 0 && request.Server != first.Server { // the rows of what is remembered may be gone
+		s.forgetLanes()
+		s.forgetWorkers()
+		return done, nil
+	}
 	if first.Held && s.clampDue() {
 		b := s.guarded(ctx)
 		b.add(queries.ClampLeases)
@@ -52,7 +58,6 @@ func (s *Store) Reclaim(ctx context.Context, request store.ReclaimRequest) (stor
 			return store.ReclaimResult{}, s.fail("clamp leases", err)
 		}
 	}
-	done := store.ReclaimResult{Now: first.Now.UTC(), Soon: first.Soon}
 	if !first.Expired || request.Limit <= 0 {
 		return done, nil
 	}

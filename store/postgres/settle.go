@@ -2,13 +2,16 @@ package postgres
 
 import (
 	"context"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/witness"
 )
 
 // Settle ends executions, all in one transaction. When the database refuses
@@ -23,6 +26,9 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) ([]s
 	for i := range settlements {
 		work[i] = settling{Settlement: &settlements[i], verdicts: make([]store.Verdict, len(settlements[i].Runs))}
 		total += len(settlements[i].Runs)
+		if settlements[i].Last && len(settlements[i].Runs) < settlements[i].Claimed {
+			work[i].opened = s.connections.Of(settlements[i].Claim)
+		}
 	}
 	err := s.settleAll(ctx, work)
 	if refusesRows(err) && !refusesData(err) && ctx.Err() == nil && anyPlain(settlements) {
@@ -44,6 +50,9 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) ([]s
 	for i := range work {
 		verdicts = append(verdicts, work[i].verdicts...)
 		again, freed, blocked = work[i].putBack(again), append(freed, work[i].wanted...), append(blocked, work[i].blocked...)
+		if work[i].Last && work[i].Claimed > 1 && !work[i].deferred() {
+			s.connections.Over(work[i].Claim)
+		}
 	}
 	s.hintAgain(again)
 	s.hintFreed(freed, blocked)
@@ -54,10 +63,12 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) ([]s
 type settling struct {
 	*store.Settlement
 	verdicts []store.Verdict // zero: the write did not touch the run
+	opened   int64           // connections when the claim was sent; zero: it is not known
 	general  bool            // plain successes are settled with the statement for the rest
 	unheld   bool            // the lease is not as SettleWhole expects: the claim is settled by the other statements
 	wanted   []store.LineID  // the lines of turns for whose gates, of which the settlement has freed places, runs wait
 	blocked  []store.LineID  // those of them whose runs nothing else may let start
+	wrote    bool            // the transaction has changed a row: its end has waited for all that was committed before
 }
 
 // Bounds of the map of outcomes of one statement.
@@ -88,14 +99,14 @@ func (w *settling) addLast(b *batch) bool {
 	if !w.isLastFew() {
 		return false
 	}
-	b.add(queries.SettleLast, w.ids(), uuid.UUID(w.Claim), small(w.Claimed)).Query(w.accept(len(w.Runs), true))
+	w.addEnding(b, queries.SettleLast, 2, w.ids(), uuid.UUID(w.Claim), small(w.Claimed)).Query(w.accept(len(w.Runs), true))
 	return true
 }
 
 // forget drops what an earlier try has found.
 func (w *settling) forget() {
 	clear(w.verdicts)
-	w.wanted, w.blocked = nil, nil
+	w.wanted, w.blocked, w.wrote = nil, nil, false
 }
 
 // addTo adds the statements that settle the runs: one for all plain successes,
@@ -150,6 +161,7 @@ func (w *settling) accept(asked int, all bool) func(pgx.Rows) error {
 
 // applied records which runs were settled. If all of them were, there is nothing to look up.
 func (w *settling) applied(ids []uuid.UUID, all bool) {
+	w.wrote = w.wrote || len(ids) > 0
 	if !all {
 		w.mark(ids, store.Applied)
 		return
@@ -157,6 +169,26 @@ func (w *settling) applied(ids []uuid.UUID, all bool) {
 	for i := range w.verdicts {
 		w.verdicts[i] = store.Applied
 	}
+}
+
+// addEnding adds a statement that may end the lease of the claim. Its argument at a position
+// is how many runs the claim was given, for connections that are witnesses of all that was
+// settled since. The others are told to look. A settlement of all runs needs no witness: the
+// statements before this one have settled each.
+func (w *settling) addEnding(b *batch, sql string, at int, args ...any) *pgx.QueuedQuery {
+	if !w.Last || w.Claimed == 0 || len(w.Runs) == w.Claimed {
+		return b.add(sql, args...)
+	}
+	b.rewritten = true
+	return b.add(sql, slices.Concat([]any{witness.Argument{Opened: w.opened, At: at, Else: int32(ofNone)}}, args)...)
+}
+
+// addUnlease adds the statement that does nothing but end the lease.
+func (w *settling) addUnlease(b *batch) {
+	w.addEnding(b, queries.Unlease, 1, uuid.UUID(w.Claim), small(w.Claimed)).Exec(func(tag pgconn.CommandTag) error {
+		w.wrote = w.wrote || tag.RowsAffected() > 0
+		return nil
+	})
 }
 
 func (w *settling) mark(ids []uuid.UUID, verdict store.Verdict) {
@@ -190,9 +222,14 @@ func (w *settling) putBack(all []store.Due) []store.Due {
 }
 
 // judge examines the runs that the writes did not touch: the claim's own
-// earlier write has landed, or the run is no longer the claim's.
+// earlier write has landed, or the run is no longer the claim's. What has landed is made
+// durable, unless the end of the settle has done so.
 func (s *Store) judge(ctx context.Context, work []settling) error {
 	b := s.guarded(ctx)
+	if !slices.ContainsFunc(work, func(w settling) bool { return w.wrote }) {
+		b.add(queries.Seal)
+	}
+	before := b.Len()
 	for i := range work {
 		w := &work[i]
 		var unclear uuidArray
@@ -205,7 +242,7 @@ func (s *Store) judge(ctx context.Context, work []settling) error {
 			b.add(queries.Verdicts, uuid.UUID(w.Claim), unclear).Query(w.landed)
 		}
 	}
-	if b.Len() == 1 {
+	if b.Len() == before {
 		return nil
 	}
 	if err := s.send(ctx, s.engine, b); err != nil {
@@ -235,4 +272,24 @@ func (w *settling) landed(rows pgx.Rows) error {
 	}
 	w.mark(ids, store.AlreadyApplied)
 	return rows.Err()
+}
+
+// StillHeld returns those of the runs that are running under their claims.
+func (s *Store) StillHeld(ctx context.Context, holders []store.Holder) (held []store.RunID, err error) {
+	if err := s.usable(ctx); err != nil {
+		return nil, s.fail("still held", err)
+	}
+	ids, claims := make(uuidArray, len(holders)), make(uuidArray, len(holders))
+	for i, holder := range holders {
+		ids[i], claims[i] = holder.Run, uuid.UUID(holder.Claim)
+	}
+	b := s.guarded(ctx)
+	b.add(queries.StillHeld, ids, claims).Query(func(rows pgx.Rows) error {
+		held = held[:0]
+		return scanIDs(rows, func(id uuid.UUID) { held = append(held, id) })
+	})
+	if err := s.sendInBackground(ctx, b); err != nil {
+		return nil, s.fail("still held", err)
+	}
+	return held, nil
 }

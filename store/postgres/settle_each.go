@@ -55,7 +55,7 @@ func (s *Store) settleEach(ctx context.Context, work []settling) error {
 			w.wanted = append(w.wanted, one[0].wanted...)
 		}
 		if w.Last && !w.deferred() {
-			last := []settling{{Settlement: &store.Settlement{Claim: w.Claim, Worker: w.Worker, Limited: w.Limited, Last: true, Claimed: w.Claimed}}}
+			last := []settling{{opened: w.opened, Settlement: &store.Settlement{Claim: w.Claim, Worker: w.Worker, Limited: w.Limited, Last: true, Claimed: w.Claimed}}}
 			if err := s.settleAll(ctx, last); err != nil {
 				return err
 			}

@@ -66,7 +66,7 @@ func addSettles(b *batch, work []*settling) (whole *settling) {
 		}
 		w.addTo(b)
 		if w.Last && !w.Limited {
-			b.add(queries.Unlease, uuid.UUID(w.Claim), small(w.Claimed))
+			w.addUnlease(b)
 		}
 	}
 	for _, w := range work {
@@ -118,7 +118,7 @@ func addHolds(b *batch, work []*settling) {
 // comes after the settles of all claims: a transaction that waits for a run while it holds
 // permits may wait forever.
 func (w *settling) addRelease(b *batch, ids uuidArray, last bool) {
-	b.add(queries.Release, ids, last, small(w.Claimed), uuid.UUID(w.Claim)).QueryRow(func(row pgx.Row) error {
+	w.addEnding(b, queries.Release, 2, ids, last, small(w.Claimed), uuid.UUID(w.Claim)).QueryRow(func(row pgx.Row) error {
 		var wanted, blocked []store.LineID
 		err := row.Scan(&wanted, &blocked)
 		w.wanted, w.blocked = append(w.wanted, wanted...), append(w.blocked, blocked...)
@@ -136,7 +136,7 @@ func (w *settling) addRelease(b *batch, ids uuidArray, last bool) {
 func addUnleases(b *batch, work []*settling) {
 	for _, w := range work {
 		if w.Limited && w.Last && !w.deferred() {
-			b.add(queries.Unlease, uuid.UUID(w.Claim), small(w.Claimed))
+			w.addUnlease(b)
 		}
 	}
 }
@@ -170,7 +170,7 @@ func (s *Store) settleFree(ctx context.Context, tx pgx.Tx, work []*settling) err
 	for i, w := range work {
 		free[i].addTo(b)
 		if w.Last && !w.Limited && !w.deferred() {
-			b.add(queries.Unlease, uuid.UUID(w.Claim), small(w.Claimed))
+			w.addUnlease(b)
 		}
 	}
 	for _, w := range work {

@@ -77,7 +77,8 @@ func (n named) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 // batch is statements sent together. Outside a transaction they are one.
 type batch struct {
 	pgx.Batch
-	names *namespace
+	names     *namespace
+	rewritten bool // the connection decides about an argument
 }
 
 // add adds a statement. pgx writes a UUID that it does not know as its own by way of
@@ -133,9 +134,14 @@ const (
 	sessionPatience = 8 * time.Second
 )
 
-// guardSession guards a connection of the engine's as a whole.
+// guardSession guards a connection of the engine's as a whole, and numbers it unless it leads
+// to a standby.
 func (s *Store) guardSession(ctx context.Context, conn *pgx.Conn) error {
-	return s.queries(conn).GuardSession(ctx, queries.GuardSessionParams{LockTimeout: milliseconds(heldLimit), StatementTimeout: milliseconds(sessionLimit)})
+	standby, err := s.queries(conn).GuardSession(ctx, queries.GuardSessionParams{LockTimeout: milliseconds(heldLimit), StatementTimeout: milliseconds(sessionLimit)})
+	if err == nil && !standby {
+		s.connections.Number(conn)
+	}
+	return err
 }
 
 // limits derives the server's timeouts from the caller's patience, so that a
@@ -216,8 +222,11 @@ func (s *Store) send(ctx context.Context, to sender, b *batch) error {
 func (s *Store) sendTo(ctx context.Context, to sender, b *batch) error {
 	pool, alone := to.(*pgxpool.Pool)
 	first, again := &b.Batch, b.again
-	if alone && (s.begins || s.free(pool)) {
+	switch {
+	case alone && (s.begins || s.free(pool)):
 		again = func() *pgx.Batch { return s.whole(b, pool) }
+		first = again()
+	case b.rewritten: // for one connection; it may be sent over another
 		first = again()
 	}
 	err := s.sent(ctx, to, first).Close()

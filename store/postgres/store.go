@@ -24,6 +24,7 @@ import (
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/witness"
 )
 
 var _ store.Store = (*Store)(nil)
@@ -87,6 +88,7 @@ type Store struct {
 	sparing     sparing              // of the engine's connections
 	joins       joining              // settles that wait for the next claim
 	handing     handing              // those that free places for which runs wait
+	connections witness.Connections  // of the engine
 
 	lanes   laneCache
 	limits  limitCache

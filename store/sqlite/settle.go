@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -268,4 +269,22 @@ func unlessNone(err error) error {
 		return nil
 	}
 	return err
+}
+
+// StillHeld returns those of the runs that are running under their claims.
+func (s *Store) StillHeld(ctx context.Context, holders []store.Holder) (held []store.RunID, err error) {
+	reader, err := s.read(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("still held: %w", s.explain(err))
+	}
+	for i := range holders {
+		row, err := reader.FindClaimOfRun(ctx, queries.FindClaimOfRunParams{ID: holders[i].Run[:]})
+		if err := unlessNone(err); err != nil {
+			return nil, fmt.Errorf("still held: %w", s.explain(err))
+		}
+		if store.State(row.State) == store.Running && bytes.Equal(row.ClaimID, holders[i].Claim[:]) {
+			held = append(held, holders[i].Run)
+		}
+	}
+	return held, nil
 }

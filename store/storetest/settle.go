@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -24,6 +25,8 @@ func settleTests() map[string]func(*testing.T, *fixture) {
 		"a lease lasts until the last settle of its claim":            lastEndsLease,
 		"a settle of nothing does nothing":                            settleEmpty,
 		"an attempt ends when its handler has returned":               settleTook,
+		"a run is held while it is running under its claim":           stillHeld,
+		"another server than before reclaims nothing":                 reclaimElsewhere,
 	}
 }
 
@@ -325,4 +328,48 @@ func settleTook(t *testing.T, f *fixture) {
 	if last := f.record(runs[0].ID).Attempts[0]; last.EndedAt.Sub(last.StartedAt) != 1500*time.Millisecond {
 		t.Errorf("the handler of a limited run took 1.5 s of a minute, the attempt %v", last.EndedAt.Sub(last.StartedAt))
 	}
+}
+
+func stillHeld(t *testing.T, f *fixture) {
+	w := newWorker("w1")
+	f.enqueue(newRuns(4)...)
+	first, runs := f.claim(w, 2)
+	second, others := f.claim(w, 2)
+	f.settle(store.Settlement{Claim: first, Worker: w, Runs: []store.Settled{{ID: runs[0].ID, Outcome: success()}}})
+	held, err := f.store.StillHeld(f.ctx, []store.Holder{
+		{Run: runs[0].ID, Claim: first}, {Run: runs[1].ID, Claim: first}, {Run: others[0].ID, Claim: second},
+		{Run: others[1].ID, Claim: first}, {Run: others[1].ID}, {Run: store.NewRunID(), Claim: first},
+	})
+	if err != nil || len(held) != 2 || !slices.Contains(held, runs[1].ID) || !slices.Contains(held, others[0].ID) {
+		t.Errorf("held are %v, %v, want %s and %s", held, err, runs[1].ID, others[0].ID)
+	}
+	if held, err := f.store.StillHeld(f.ctx, nil); err != nil || len(held) > 0 {
+		t.Errorf("of none, held are %v, %v", held, err)
+	}
+}
+
+// reclaimElsewhere names a server that is not the one that answers, where a store has one.
+func reclaimElsewhere(t *testing.T, f *fixture) {
+	f.enqueue(newRun())
+	f.claimOne(newWorker("w1"))
+	f.advance(31 * time.Second)
+	server := f.reclaimOf(0, 0).Server
+	if server == 0 {
+		return
+	}
+	if done := f.reclaimOf(server+1, 10); len(done.Runs) > 0 || done.Server != server || done.Now.IsZero() {
+		t.Errorf("another server has reclaimed %+v", done)
+	}
+	if done := f.reclaimOf(server, 10); len(done.Runs) != 1 || done.Server != server {
+		t.Errorf("the same server has reclaimed %+v", done)
+	}
+}
+
+func (f *fixture) reclaimOf(server int64, most int) store.ReclaimResult {
+	f.t.Helper()
+	done, err := f.store.Reclaim(f.ctx, store.ReclaimRequest{MaxCrashes: 4, Limit: most, Server: server})
+	if err != nil {
+		f.t.Fatalf("Reclaim: %v", err)
+	}
+	return done
 }

@@ -156,7 +156,8 @@ SELECT
                   WHERE leases.beat = beats.id
               )
         )
-    )::boolean AS soon
+    )::boolean AS soon,
+    (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint AS server
 FROM (SELECT min(expires_at) AS expires_at FROM durable.leases) first
 `
 
@@ -170,13 +171,14 @@ type ExpiredLeaseRow struct {
 	Held    bool
 	Expired bool
 	Soon    bool
+	Server  int64
 }
 
 // States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 // Crash policies: 0 retry, 1 dead. Outcomes of an attempt: 7 crash.
 // The first question of every reclaim, and mostly the only one: held says whether there
 // is any lease, expired whether one has expired, soon whether one will within so many
-// microseconds.
+// microseconds, and server which server answers, by when it was started.
 // Index: the head of leases_expiry; beats, which has a row per process, with a probe of
 // leases_beat for each that has expired or is about to. Locks: none.
 func (q *Queries) ExpiredLease(ctx context.Context, arg ExpiredLeaseParams) (ExpiredLeaseRow, error) {
@@ -187,6 +189,7 @@ func (q *Queries) ExpiredLease(ctx context.Context, arg ExpiredLeaseParams) (Exp
 		&i.Held,
 		&i.Expired,
 		&i.Soon,
+		&i.Server,
 	)
 	return i, err
 }

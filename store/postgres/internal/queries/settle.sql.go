@@ -461,6 +461,51 @@ func (q *Queries) SettleSuccesses(ctx context.Context, arg SettleSuccessesParams
 	return items, nil
 }
 
+const StillHeld = `-- name: StillHeld :many
+SELECT held.id
+FROM (
+    SELECT
+        unnest($1::uuid[]) AS id,
+        unnest($2::uuid[]) AS claim_id
+) asked
+CROSS JOIN LATERAL (
+    SELECT runs.id
+    FROM durable.runs
+    WHERE runs.id = asked.id
+      AND runs.claim_id = asked.claim_id
+      AND runs.state = 1
+    LIMIT 1
+) held
+`
+
+type StillHeldParams struct {
+	Ids    []uuid.UUID
+	Claims []uuid.UUID
+}
+
+// Those of some runs that are running under the claim named with each.
+// Index: runs_pkey, one probe for each run: the LIMIT keeps the planner from a join that
+// reads all of them. Locks: none.
+func (q *Queries) StillHeld(ctx context.Context, arg StillHeldParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, StillHeld, arg.Ids, arg.Claims)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []uuid.UUID
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const Unlease = `-- name: Unlease :exec
 DELETE FROM durable.leases
 WHERE claim_id = ANY (ARRAY(

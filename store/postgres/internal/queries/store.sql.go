@@ -141,15 +141,19 @@ func (q *Queries) Guard(ctx context.Context, arg GuardParams) error {
 	return err
 }
 
-const GuardSession = `-- name: GuardSession :exec
-SELECT
-    set_config('enable_seqscan', 'off', false),
-    set_config('enable_bitmapscan', 'off', false),
-    set_config('jit', 'off', false),
-    set_config('plan_cache_mode', 'force_generic_plan', false),
-    set_config('idle_in_transaction_session_timeout', '10s', false),
-    set_config('lock_timeout', $1::text, false),
-    set_config('statement_timeout', $2::text, false)
+const GuardSession = `-- name: GuardSession :one
+SELECT pg_is_in_recovery() AS standby
+FROM (
+    SELECT
+        set_config('enable_seqscan', 'off', false),
+        set_config('enable_bitmapscan', 'off', false),
+        set_config('jit', 'off', false),
+        set_config('plan_cache_mode', 'force_generic_plan', false),
+        set_config('idle_in_transaction_session_timeout', '10s', false),
+        set_config('lock_timeout', $1::text, false),
+        set_config('statement_timeout', $2::text, false)
+    OFFSET 0
+) settings
 `
 
 type GuardSessionParams struct {
@@ -158,11 +162,14 @@ type GuardSessionParams struct {
 }
 
 // Guard for as long as the session lasts, where no pooler may give it to others.
-// Batches that would set the same need no Guard, and no Idle, of their own.
+// Batches that would set the same need no Guard, and no Idle, of their own. Returns whether
+// the server is a standby.
 // Idempotent: a repeat sets the same.
-func (q *Queries) GuardSession(ctx context.Context, arg GuardSessionParams) error {
-	_, err := q.db.Exec(ctx, GuardSession, arg.LockTimeout, arg.StatementTimeout)
-	return err
+func (q *Queries) GuardSession(ctx context.Context, arg GuardSessionParams) (bool, error) {
+	row := q.db.QueryRow(ctx, GuardSession, arg.LockTimeout, arg.StatementTimeout)
+	var standby bool
+	err := row.Scan(&standby)
+	return standby, err
 }
 
 const HasMeta = `-- name: HasMeta :one
@@ -317,6 +324,26 @@ ROLLBACK
 // Lets the connection be used again after a batch that has failed.
 func (q *Queries) Rollback(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, Rollback)
+	return err
+}
+
+const Seal = `-- name: Seal :exec
+SELECT
+FROM durable.queues
+ORDER BY name
+LIMIT 1
+FOR KEY SHARE
+`
+
+// For a transaction that finds what an earlier one of the same call has committed, and writes
+// nothing. That commit may have been cancelled while it waited for a synchronous standby: it
+// is then seen here, and a failover may still take it back. The end of a transaction that
+// writes nothing waits for no standby. This one locks a row, which the WAL records, and so
+// waits for all that was committed before.
+// Index: queues_pkey. Locks: the first queue, shared: only its deletion would wait.
+// Idempotent: a repeat locks it again.
+func (q *Queries) Seal(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, Seal)
 	return err
 }
 
