@@ -1,8 +1,13 @@
 package durablecmd
 
 import (
+	linked "container/list"
+	"context"
+	"crypto/tls"
 	"net"
 	"sync"
+
+	"github.com/durable-worker/durable-worker/operate/access"
 )
 
 // maxProbes is how many connections the health listener has at a time. Probes
@@ -10,15 +15,21 @@ import (
 // the database's connections do not get.
 const maxProbes = 64
 
-// bounded is a listener that closes what it accepts beyond so many connections
-// at a time, immediately.
+// bounded is a listener with so many connections at a time. A new one takes the place of
+// the oldest stranger: who only holds connections keeps nobody out. If there is no stranger,
+// the new one is closed.
 type bounded struct {
 	net.Listener
-	places chan struct{}
+
+	most int
+
+	mu        sync.Mutex
+	open      int
+	strangers linked.List // of *placed, the oldest first: no request on them has said who makes it
 }
 
 func newBounded(listener net.Listener, most int) *bounded {
-	return &bounded{Listener: listener, places: make(chan struct{}, most)}
+	return &bounded{Listener: listener, most: most}
 }
 
 // Accept waits for a connection that has a place.
@@ -28,23 +39,84 @@ func (b *bounded) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		select {
-		case b.places <- struct{}{}:
-			return &placed{Conn: conn, leave: sync.OnceFunc(func() { <-b.places })}, nil
-		default:
-			_ = conn.Close() // the asker comes back
+		placed, leaves := b.admit(conn)
+		if leaves != nil {
+			_ = leaves.Close() // the asker comes back
 		}
+		if placed != nil {
+			return placed, nil
+		}
+	}
+}
+
+// admit gives a connection a place, and returns the one that has none any more.
+func (b *bounded) admit(conn net.Conn) (admitted *placed, leaves net.Conn) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.open >= b.most {
+		oldest := b.strangers.Front()
+		if oldest == nil {
+			return nil, conn
+		}
+		other, _ := oldest.Value.(*placed)
+		b.leave(other)
+		leaves = other
+	}
+	admitted = &placed{Conn: conn, in: b}
+	admitted.stranger = b.strangers.PushBack(admitted)
+	b.open++
+	return admitted, leaves
+}
+
+// leave gives a place back, once. The caller holds mu.
+func (b *bounded) leave(p *placed) {
+	if p.left {
+		return
+	}
+	p.left = true
+	b.open--
+	b.forget(p)
+}
+
+// forget takes a connection off the strangers. The caller holds mu.
+func (b *bounded) forget(p *placed) {
+	if p.stranger != nil {
+		b.strangers.Remove(p.stranger)
+		p.stranger = nil
 	}
 }
 
 // placed is a connection that gives its place back when it is closed.
 type placed struct {
 	net.Conn
-	leave func()
+
+	in       *bounded
+	left     bool            // guarded by in.mu
+	stranger *linked.Element // guarded by in.mu; nil: it is none
 }
 
 // Close closes the connection.
 func (p *placed) Close() error {
-	defer p.leave()
+	p.in.mu.Lock()
+	p.in.leave(p)
+	p.in.mu.Unlock()
 	return p.Conn.Close()
+}
+
+// know notes that a request has said who makes it: the connection keeps its place.
+func (p *placed) know() {
+	p.in.mu.Lock()
+	defer p.in.mu.Unlock()
+	p.in.forget(p)
+}
+
+// acquainted is the context of the requests of a connection, for http.Server.
+func acquainted(ctx context.Context, conn net.Conn) context.Context {
+	if secured, ok := conn.(*tls.Conn); ok {
+		conn = secured.NetConn()
+	}
+	if p, ok := conn.(*placed); ok {
+		ctx = access.Acquainted(ctx, p.know)
+	}
+	return ctx
 }

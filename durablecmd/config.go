@@ -61,6 +61,7 @@ type Config struct {
 	DashboardUserHeader    string `env:"DURABLE_DASHBOARD_USER_HEADER"`
 	DashboardGroupsHeader  string `env:"DURABLE_DASHBOARD_GROUPS_HEADER"`
 	DashboardOperators     string `env:"DURABLE_DASHBOARD_OPERATORS"`
+	DashboardOperatorsOf   string `env:"DURABLE_DASHBOARD_OPERATOR_GROUPS"`
 	DashboardProxySecret   string `env:"DURABLE_DASHBOARD_PROXY_SECRET"`
 	DashboardProxySecretIn string `env:"DURABLE_DASHBOARD_PROXY_SECRET_FILE"`
 	DashboardCert          string `env:"DURABLE_DASHBOARD_TLS_CERT"`

@@ -52,7 +52,7 @@ func (dashboardVerb) Run(ctx context.Context, p *program) error {
 }
 
 // maxDashboard is how many connections the dashboard has at a time: those of all
-// streams and some.
+// streams and some. See bounded for who keeps one when there are more.
 const maxDashboard = 1200
 
 // board is a dashboard that listens. Until it is open it has no store to show.
@@ -132,5 +132,6 @@ func (b *board) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (b *board) serve(ctx context.Context) error {
 	server := access.Server(b, b.logger)
 	server.BaseContext = func(net.Listener) context.Context { return ctx }
+	server.ConnContext = acquainted
 	return serveUntil(ctx, server, b.listener, "dashboard")
 }

@@ -14,18 +14,20 @@ import (
 )
 
 const (
-	varDashboardAddr = "DURABLE_DASHBOARD_ADDR"
-	varToken         = "DURABLE_DASHBOARD_TOKEN"                                       //nolint:gosec // a name
-	varViewerToken   = "DURABLE_DASHBOARD_VIEWER_TOKEN"                                //nolint:gosec // a name
-	varUserHeader    = "DURABLE_DASHBOARD_USER_HEADER"                                 //
-	varProxySecret   = "DURABLE_DASHBOARD_PROXY_SECRET"                                //nolint:gosec // a name
-	varTLSCert       = "DURABLE_DASHBOARD_TLS_CERT"                                    //
-	varTLSKey        = "DURABLE_DASHBOARD_TLS_KEY"                                     //
-	proxyHeader      = "X-Durable-Proxy"                                               // with the proxy's secret
-	dashboardAlone   = "127.0.0.1:8081"                                                // of the command, unless it is said
-	inFile           = "_FILE"                                                         // a variable that names a file with the value
-	leastSecret      = 16                                                              // bytes
-	secretConstraint = "at least 16 characters, such as `openssl rand -hex 16` writes" //nolint:gosec // a sentence
+	varDashboardAddr  = "DURABLE_DASHBOARD_ADDR"
+	varToken          = "DURABLE_DASHBOARD_TOKEN"                                       //nolint:gosec // a name
+	varViewerToken    = "DURABLE_DASHBOARD_VIEWER_TOKEN"                                //nolint:gosec // a name
+	varUserHeader     = "DURABLE_DASHBOARD_USER_HEADER"                                 //
+	varGroupsHeader   = "DURABLE_DASHBOARD_GROUPS_HEADER"                               //
+	varOperatorGroups = "DURABLE_DASHBOARD_OPERATOR_GROUPS"                             //
+	varProxySecret    = "DURABLE_DASHBOARD_PROXY_SECRET"                                //nolint:gosec // a name
+	varTLSCert        = "DURABLE_DASHBOARD_TLS_CERT"                                    //
+	varTLSKey         = "DURABLE_DASHBOARD_TLS_KEY"                                     //
+	proxyHeader       = "X-Durable-Proxy"                                               // with the proxy's secret
+	dashboardAlone    = "127.0.0.1:8081"                                                // of the command, unless it is said
+	inFile            = "_FILE"                                                         // a variable that names a file with the value
+	leastSecret       = 16                                                              // bytes
+	secretConstraint  = "at least 16 characters, such as `openssl rand -hex 16` writes" //nolint:gosec // a sentence
 )
 
 // secretVariables are those whose values are shown nowhere.
@@ -75,7 +77,7 @@ func (c *Config) auth() access.Auth {
 	switch {
 	case c.DashboardUserHeader != "":
 		return access.Proxy(access.ProxyConfig{User: c.DashboardUserHeader, Groups: c.DashboardGroupsHeader, Operators: list(c.DashboardOperators),
-			SecretHeader: proxyHeader, Secret: c.DashboardProxySecret})
+			OperatorGroups: list(c.DashboardOperatorsOf), SecretHeader: proxyHeader, Secret: c.DashboardProxySecret})
 	case c.unlocked():
 		return access.Loopback()
 	default:
@@ -156,15 +158,21 @@ func dashboardVariables() []variable {
 	user.valid = func(c Config) bool {
 		return c.DashboardUserHeader == "" || headerName.MatchString(c.DashboardUserHeader) && c.DashboardProxySecret != "" && c.DashboardToken == "" && c.DashboardViewer == ""
 	}
-	groups := optional("DURABLE_DASHBOARD_GROUPS_HEADER", "header", "the name of the header with the user's groups, separated by commas; with "+varUserHeader,
+	groups := optional(varGroupsHeader, "header", "the name of the header with the user's groups, separated by commas; with "+varUserHeader+" and "+varOperatorGroups,
 		func(c Config) string { return c.DashboardGroupsHeader })
 	groups.valid = func(c Config) bool {
-		return c.DashboardGroupsHeader == "" || headerName.MatchString(c.DashboardGroupsHeader) && c.DashboardUserHeader != ""
+		return c.DashboardGroupsHeader == "" || headerName.MatchString(c.DashboardGroupsHeader) && c.DashboardUserHeader != "" && c.DashboardOperatorsOf != ""
 	}
-	operators := names("DURABLE_DASHBOARD_OPERATORS", "users and groups separated by commas that may change things; others may read; with "+varUserHeader,
+	operators := names("DURABLE_DASHBOARD_OPERATORS", "users separated by commas who may change things; others may read; with "+varUserHeader,
 		func(c Config) string { return c.DashboardOperators }, func(string) bool { return true })
 	named := operators.valid
 	operators.valid = func(c Config) bool { return named(c) && (c.DashboardOperators == "" || c.DashboardUserHeader != "") }
+	operatorGroups := names(varOperatorGroups, "groups separated by commas whose members may change things, too; with "+varGroupsHeader,
+		func(c Config) string { return c.DashboardOperatorsOf }, func(string) bool { return true })
+	namedGroups := operatorGroups.valid
+	operatorGroups.valid = func(c Config) bool {
+		return namedGroups(c) && (c.DashboardOperatorsOf == "" || c.DashboardGroupsHeader != "")
+	}
 	cert := optional(varTLSCert, "path", "a file with the certificate in PEM, and "+varTLSKey+" with its key", func(c Config) string { return c.DashboardCert })
 	cert.valid = func(c Config) bool {
 		if c.DashboardCert == "" && c.DashboardKey == "" {
@@ -187,6 +195,7 @@ func dashboardVariables() []variable {
 			user,
 			groups,
 			operators,
+			operatorGroups,
 		},
 		secret(varProxySecret, func(c Config) string { return c.DashboardProxySecret }, func(c Config) string { return c.DashboardProxySecretIn }),
 		[]variable{

@@ -11,6 +11,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -96,6 +97,9 @@ func TestADashboardThatOthersReachNeedsAWayToKeepThemOut(t *testing.T) {
 		{[]string{token, "DURABLE_DASHBOARD_HOSTS=ops.example.com,ops.example.com:8081"}, "DURABLE_DASHBOARD_HOSTS"},
 		{[]string{token, "DURABLE_DASHBOARD_HOSTS=*.example.com"}, "DURABLE_DASHBOARD_HOSTS"},
 		{[]string{"DURABLE_DASHBOARD_USER_HEADER=X-User", secret, "DURABLE_DASHBOARD_OPERATORS= , "}, "DURABLE_DASHBOARD_OPERATORS"},
+		{[]string{"DURABLE_DASHBOARD_USER_HEADER=X-User", secret, "DURABLE_DASHBOARD_GROUPS_HEADER=X-Groups"}, "and DURABLE_DASHBOARD_OPERATOR_GROUPS"},
+		{[]string{"DURABLE_DASHBOARD_USER_HEADER=X-User", secret, "DURABLE_DASHBOARD_OPERATOR_GROUPS=ops"}, "with DURABLE_DASHBOARD_GROUPS_HEADER"},
+		{[]string{"DURABLE_DASHBOARD_USER_HEADER=X-User", secret, "DURABLE_DASHBOARD_GROUPS_HEADER=X-Groups", "DURABLE_DASHBOARD_OPERATOR_GROUPS=,"}, "DURABLE_DASHBOARD_OPERATOR_GROUPS"},
 		{[]string{token, "DURABLE_DASHBOARD_OPERATORS=ann"}, "with DURABLE_DASHBOARD_USER_HEADER"},
 		{[]string{token, "DURABLE_DASHBOARD_GROUPS_HEADER=X-Groups"}, "with DURABLE_DASHBOARD_USER_HEADER"},
 		{[]string{"DURABLE_REDACT=,"}, "DURABLE_REDACT"},
@@ -173,8 +177,8 @@ func TestTheDashboardSpeaksTLS(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")
 	require.NoError(t, os.WriteFile(secret, []byte(proxySecret+"\n"), 0o600))
 	s := serve(t, file(t, "DURABLE_DASHBOARD_ADDR=0.0.0.0:0", "DURABLE_DASHBOARD_TLS_CERT="+cert, "DURABLE_DASHBOARD_TLS_KEY="+key,
-		"DURABLE_DASHBOARD_USER_HEADER=X-User", "DURABLE_DASHBOARD_PROXY_SECRET_FILE="+secret, "DURABLE_DASHBOARD_OPERATORS=ann,ops",
-		"DURABLE_DASHBOARD_GROUPS_HEADER=X-Groups", "DURABLE_DASHBOARD_HOSTS=127.0.0.1"), stock)
+		"DURABLE_DASHBOARD_USER_HEADER=X-User", "DURABLE_DASHBOARD_PROXY_SECRET_FILE="+secret, "DURABLE_DASHBOARD_OPERATORS=ann,dev",
+		"DURABLE_DASHBOARD_GROUPS_HEADER=X-Groups", "DURABLE_DASHBOARD_OPERATOR_GROUPS=ops,bob", "DURABLE_DASHBOARD_HOSTS=127.0.0.1"), stock)
 	s.logs("worker started")
 	_, port, err := net.SplitHostPort(s.dashboard())
 	require.NoError(t, err)
@@ -187,6 +191,8 @@ func TestTheDashboardSpeaksTLS(t *testing.T) {
 	require.Equal(t, 200, code, text)
 	code, text = call(t, c, "POST", base+"/queues/resume", `{"name":"mail"}`, "X-User", "bob", "X-Groups", "dev", "X-Durable-Proxy", proxySecret)
 	require.Equal(t, 403, code, text)
+	code, text = call(t, c, "POST", base+"/queues/resume", `{"name":"mail"}`, "X-User", "eve", "X-Groups", "dev, ops", "X-Durable-Proxy", proxySecret)
+	require.Equal(t, 200, code, text)
 	code, text = call(t, c, "GET", base+"/audit", "", "X-User", "bob", "X-Durable-Proxy", proxySecret)
 	require.Equal(t, 200, code, text)
 	require.Contains(t, text, `"actor":"ann@127.0.0.1 (proxy)"`)
@@ -202,6 +208,54 @@ func TestTheDashboardSpeaksTLS(t *testing.T) {
 	s.signal()
 	require.Equal(t, 0, s.ends())
 	require.NotContains(t, s.stderr.String(), "canary")
+}
+
+// TestWhoHoldsConnectionsKeepsNobodyOut opens more connections than the dashboard has, sends
+// the beginning of a login on each, and reads the pages and the API meanwhile: on a
+// connection of before, and on new ones.
+func TestWhoHoldsConnectionsKeepsNobodyOut(t *testing.T) {
+	t.Parallel()
+	s := serve(t, file(t, "DURABLE_DASHBOARD_ADDR=127.0.0.1:0", "DURABLE_DASHBOARD_TOKEN="+dashboardToken), stock)
+	s.logs("worker started")
+	operator := []string{"Authorization", "Bearer " + dashboardToken}
+	kept := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 1}}
+	t.Cleanup(kept.CloseIdleConnections)
+	reused := 0
+	read := func(c *http.Client) int {
+		trace := &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
+			if got.Reused {
+				reused++
+			}
+		}}
+		request, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), http.MethodGet, "http://"+s.dashboard()+"/api/v1/queues", nil)
+		require.NoError(t, err)
+		request.Header.Set(operator[0], operator[1])
+		answer, err := c.Do(request)
+		if err != nil {
+			return 0
+		}
+		_, err = io.Copy(io.Discard, answer.Body)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		return answer.StatusCode
+	}
+	require.Equal(t, 200, read(kept))
+	for range 1300 {
+		conn := dial(t, s.dashboard())
+		_, err := io.WriteString(conn, "POST /login HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 100\r\n\r\ntoken=")
+		if err != nil {
+			require.ErrorContains(t, err, "reset") // others have come after it
+		}
+	}
+	for range 20 {
+		require.Equal(t, 200, read(client(t)), "a new connection")
+		require.Equal(t, 200, read(kept))
+	}
+	require.GreaterOrEqual(t, reused, 20, "the connection of somebody known is kept")
+	code, text := call(t, client(t), "GET", "http://"+s.dashboard()+"/queues", "", operator...)
+	require.Equal(t, 200, code, text)
+	s.signal()
+	require.Equal(t, 0, s.ends())
 }
 
 // certificate makes a certificate for 127.0.0.1.

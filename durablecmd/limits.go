@@ -77,7 +77,7 @@ type (
 // Run prints the limits.
 func (v limitsListVerb) Run(ctx context.Context, p *program) error {
 	return v.watched(ctx, p, func(ctx context.Context, o *operate.Actor) error {
-		list, err := o.Limits(ctx, store.LimitFilter{Names: v.Name, Caps: v.Caps || len(v.Name) > 0})
+		list, err := o.Limits(ctx, store.LimitFilter{Names: v.Name, Caps: v.Caps || len(v.Name) > 0}, operate.Part{})
 		if err != nil {
 			return err
 		}
@@ -188,7 +188,7 @@ func (p *program) printGate(gate *operate.GateView) error {
 // Run makes or changes a limit.
 func (v limitsSetVerb) Run(ctx context.Context, p *program) error {
 	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
-		list, err := o.Limits(ctx, store.LimitFilter{Names: []string{v.Name}, Caps: true})
+		list, err := o.Limits(ctx, store.LimitFilter{Names: []string{v.Name}, Caps: true}, operate.Part{})
 		if err != nil {
 			return err
 		}

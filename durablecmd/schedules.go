@@ -59,7 +59,7 @@ type (
 // Run prints all schedules.
 func (v schedulesListVerb) Run(ctx context.Context, p *program) error {
 	return v.watched(ctx, p, func(ctx context.Context, o *operate.Actor) error {
-		list, err := o.Schedules(ctx)
+		list, err := o.Schedules(ctx, operate.Part{})
 		if err != nil {
 			return err
 		}

@@ -32,19 +32,23 @@ func TestTheHealthListenerTakesFewDescriptors(t *testing.T) {
 	require.Contains(t, string(answer), "200 OK")
 	require.Contains(t, strings.ToLower(string(answer)), "connection: close")
 
-	// One more than there are places is closed while the others still wait: at a
-	// time when none of them has been silent for too long.
+	// One more than there are places takes that of the oldest, at a time when none of them
+	// has been silent for too long: who only holds connections does not keep probes out.
 	require.Eventually(t, func() bool {
 		begun := time.Now()
-		var last net.Conn
-		for range 65 {
-			last = dial(t, address)
+		oldest := dial(t, address)
+		_ = oldest.SetReadDeadline(begun.Add(50 * time.Millisecond))
+		if _, err := oldest.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			return false // it had no place
 		}
-		_ = last.SetReadDeadline(begun.Add(1500 * time.Millisecond))
-		_, err := last.Read(make([]byte, 1))
-		return err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
+		for range 64 {
+			dial(t, address)
+		}
+		code, _ := status(t, address, "/healthz")
+		_ = oldest.SetReadDeadline(begun.Add(1500 * time.Millisecond))
+		_, err := oldest.Read(make([]byte, 1))
+		return code == http.StatusOK && err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
 	}, time.Minute, 10*time.Millisecond)
-	becomes(t, address, "/healthz", http.StatusOK)
 	s.signal()
 	require.Equal(t, 0, s.ends())
 }

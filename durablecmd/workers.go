@@ -41,7 +41,7 @@ type (
 // Run prints the workers.
 func (v workersListVerb) Run(ctx context.Context, p *program) error {
 	return v.watched(ctx, p, func(ctx context.Context, o *operate.Actor) error {
-		list, err := o.Workers(ctx)
+		list, err := o.Workers(ctx, operate.Part{})
 		if err != nil {
 			return err
 		}
@@ -112,7 +112,7 @@ func (v workersShowVerb) Run(ctx context.Context, p *program) error {
 // Run prints the jobs.
 func (v jobsListVerb) Run(ctx context.Context, p *program) error {
 	return v.watched(ctx, p, func(ctx context.Context, o *operate.Actor) error {
-		list, err := o.Jobs(ctx)
+		list, err := o.Jobs(ctx, operate.Part{})
 		if err != nil {
 			return err
 		}

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/durable-worker/durable-worker/lock"
@@ -44,7 +46,31 @@ func Attend(facts AttentionFacts) []Attention {
 	items = append(items, attendLimits(facts.Limits, facts.Survey.At)...)
 	items = append(items, attendLocks(facts.Locks, facts.Waits, facts.Survey.At)...)
 	slices.SortStableFunc(items, func(a, b Attention) int { return cmp.Compare(b.Level, a.Level) })
-	return whole(items)
+	return whole(fewOfEach(items))
+}
+
+// attentionEach bounds what is said of one kind.
+const attentionEach = 100
+
+// fewOfEach leaves some items of each kind, the worst ones, and says how many more there are.
+// Those that attendLanes makes are few.
+func fewOfEach(items []Attention) []Attention {
+	count, last := map[AttentionKind]int{}, map[AttentionKind]Attention{}
+	few := slices.DeleteFunc(items, func(a Attention) bool {
+		if a.Kind == AttentionUnserved {
+			return false
+		}
+		count[a.Kind]++
+		last[a.Kind] = a
+		return count[a.Kind] > attentionEach
+	})
+	for _, kind := range slices.Sorted(maps.Keys(count)) {
+		if left := count[kind] - attentionEach; left > 0 {
+			few = append(few, Attention{Kind: kind, Level: last[kind].Level,
+				Text: fmt.Sprintf("%d more %s need attention for the same reason (%s)", left, attentionNames[kind], strings.ReplaceAll(string(kind), "_", " "))})
+		}
+	}
+	return few
 }
 
 // alive counts the workers that are not silent.
@@ -132,11 +158,6 @@ func pausedWithWork(queue string, due store.Count, pause store.Change, now time.
 		a.Text = fmt.Sprintf("queue %s was paused by %s %s ago, %s due", queue, pause.Actor, span(now.Sub(pause.At)), counted(due, "run is", "runs are"))
 	}
 	return a
-}
-
-// served reports whether a living worker serves a lane.
-func (f *fleet) served(lane *store.LaneInfo) bool {
-	return slices.ContainsFunc(f.workers, func(w store.WorkerInfo) bool { return w.Serves(lane.Queue, lane.Job) })
 }
 
 // attendDead examines the runs that have died in the last hour, by job.
@@ -229,8 +250,8 @@ func (o *Operator) ExamineAttention(ctx context.Context) (f store.Findings) {
 		return f
 	}
 	for _, a := range Attend(facts) {
-		name, wanted := attentionNames[a.Kind]
-		if !wanted {
+		name := attentionNames[a.Kind]
+		if examinedElsewhere(a.Kind) {
 			continue
 		}
 		if a.Level == store.Failed {
@@ -245,12 +266,18 @@ func (o *Operator) ExamineAttention(ctx context.Context) (f store.Findings) {
 	return f
 }
 
-// attentionNames are the names of findings that ExamineAttention reports.
+// attentionNames are what each kind is about. Those that ExamineAttention reports are the
+// names of its findings.
 var attentionNames = map[AttentionKind]string{ //nolint:gochecknoglobals // a constant table
 	AttentionOverdue: "queues", AttentionPausedWithWork: "queues", AttentionIsolatedWaiting: "queues", AttentionDead: "problems",
 	AttentionStuck: "handlers", AttentionExpiredLeases: "leases", AttentionScheduleLate: "schedules", AttentionLimitFull: "limits",
-	AttentionLimitFault:  "limits",
-	AttentionLockOverdue: "locks",
+	AttentionLimitFault: "limits", AttentionLockOverdue: "locks", AttentionScheduleFault: "schedules", AttentionScheduleOrphaned: "schedules",
+	AttentionUnserved: "jobs", AttentionNoWorkers: "workers", AttentionSilentWorkers: "workers",
+}
+
+// examinedElsewhere are the kinds that ExamineServing and ExamineSchedules report.
+func examinedElsewhere(kind AttentionKind) bool {
+	return slices.Contains([]AttentionKind{AttentionScheduleFault, AttentionScheduleOrphaned, AttentionUnserved, AttentionNoWorkers, AttentionSilentWorkers}, kind)
 }
 
 // hint is what a finding says to do.

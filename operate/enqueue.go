@@ -10,6 +10,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/internal/rules"
+	"github.com/durable-worker/durable-worker/internal/storable"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -82,9 +83,15 @@ func (o *Operator) Declared(ctx context.Context) (map[string]store.JobInfo, erro
 	return known, nil
 }
 
+// jobsNamed bounds the jobs that an error names.
+const jobsNamed = 100
+
 // Job returns a job as its workers have declared it, or else as Config.Jobs has
 // it. The ErrUnknownJob for another name lists the names that are known.
 func (o *Operator) Job(ctx context.Context, name string) (store.JobInfo, error) {
+	if len(name) > wantedMost || !storable.IsText(name) {
+		return store.JobInfo{}, checkWanted(name)
+	}
 	jobs, err := o.store.Jobs(ctx)
 	if err != nil {
 		return store.JobInfo{}, err
@@ -101,7 +108,12 @@ func (o *Operator) Job(ctx context.Context, name string) (store.JobInfo, error) 
 		return store.JobInfo{}, fmt.Errorf("%w: no worker has declared any job yet", err)
 	}
 	slices.Sort(known)
-	return store.JobInfo{}, fmt.Errorf("%w: known jobs are %s", err, strings.Join(slices.Compact(known), ", "))
+	known = slices.Compact(known)
+	more := ""
+	if left := len(known) - jobsNamed; left > 0 {
+		known, more = known[:jobsNamed], fmt.Sprintf(", and %d more", left)
+	}
+	return store.JobInfo{}, fmt.Errorf("%w: known jobs are %s%s", err, strings.Join(known, ", "), more)
 }
 
 // Rerun creates a new run with the job, queue, priority, policy, tags and metadata of

@@ -45,7 +45,7 @@ func (o *Operator) ExamineSchedules(ctx context.Context) (f store.Findings) {
 		f.Fail("schedules", err.Error(), "repeat it when the database answers")
 		return f
 	}
-	for _, a := range attendSchedules(schedules, time.Time{}) { // none is late
+	for _, a := range fewOfEach(attendSchedules(schedules, time.Time{})) { // none is late
 		f.Warn("schedules", a.Text, a.hint())
 	}
 	if len(f) == 0 {

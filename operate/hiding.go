@@ -191,11 +191,12 @@ func (o *Operator) showChanges(changes []store.Change) {
 }
 
 func (o *Operator) shownDetail(text json.RawMessage) json.RawMessage {
-	value, err := decoded(text)
-	if err != nil {
+	var detail map[string]any
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	if err := decoder.Decode(&detail); err != nil {
 		return nil
 	}
-	detail, _ := value.(map[string]any)
 	filter, _ := detail["filter"].(map[string]any)
 	hidden := false
 	hide := func(in map[string]any, name string, when Hiding) {
@@ -211,6 +212,6 @@ func (o *Operator) shownDetail(text json.RawMessage) json.RawMessage {
 	if !hidden {
 		return text
 	}
-	shown, _ := json.Marshal(value) // it was read from JSON
+	shown, _ := json.Marshal(detail) // it was read from JSON
 	return shown
 }

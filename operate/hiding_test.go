@@ -170,7 +170,7 @@ func TestNothingIsShownUnderUnknownRules(t *testing.T) {
 	require.Empty(t, list.Runs)
 	_, err = o.Explain(t.Context(), run.ID)
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-	_, err = o.Schedules(t.Context())
+	_, err = o.Schedules(t.Context(), operate.Part{})
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 }
 

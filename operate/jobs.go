@@ -1,18 +1,17 @@
 package operate
 
 import (
-	"cmp"
 	"context"
+	"maps"
 	"slices"
-	"time"
 
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// JobList lists jobs on their queues, by name.
+// JobList lists jobs on their queues, by name and then by queue.
 type JobList struct {
 	Jobs []JobView `json:"jobs"`
-	Next *string   `json:"next"` // always nil: the list is complete
+	Next *string   `json:"next"` // the After of the next part; nil: this was the last one
 }
 
 // JobView is a job on one of the queues on which runs of it were enqueued, or on the
@@ -26,65 +25,9 @@ type JobView struct {
 	Work
 }
 
-// Work is what is done of some runs, and by how many.
-type Work struct {
-	ServedBy int      `json:"served_by"` // living workers that take such runs
-	Workers  []string `json:"workers"`   // names of some of them
-	Rate     float64  `json:"rate"`      // attempts that ended, a minute, over the last five, as workers have reported
-}
-
-// fleet is what is known about the workers and the runs that wait.
-type fleet struct {
-	workers []store.WorkerInfo
-	survey  store.Survey
-	rates   map[laneKey]float64
-}
-
-type laneKey struct{ queue, job string }
-
-// rated is over how long the rate is measured.
-const rated = 5 * time.Minute
-
-func (o *Operator) fleet(ctx context.Context) (f fleet, err error) {
-	if f.workers, err = o.workers(ctx); err != nil {
-		return f, err
-	}
-	if f.survey, err = o.survey(ctx); err != nil {
-		return f, err
-	}
-	steps, err := o.rates(ctx)
-	f.rates = map[laneKey]float64{}
-	first := f.survey.At.Add(-rated).Truncate(time.Minute).Add(time.Minute) // the first step that is whole
-	for i := range steps {
-		if !steps[i].At.Before(first) {
-			f.rates[laneKey{steps[i].Queue, steps[i].Job}] += float64(steps[i].Ended()) / f.survey.At.Sub(first).Minutes()
-		}
-	}
-	return f, err
-}
-
-// work is what is done of the runs that match.
-func (f *fleet) work(serves func(*store.WorkerInfo) bool, counts func(laneKey) bool) (w Work) {
-	w.Workers = []string{}
-	for i := range f.workers {
-		if !serves(&f.workers[i]) {
-			continue
-		}
-		if w.ServedBy++; len(w.Workers) < namedMost {
-			w.Workers = append(w.Workers, f.workers[i].Name)
-		}
-	}
-	for key, rate := range f.rates {
-		if counts(key) {
-			w.Rate += rate
-		}
-	}
-	return w
-}
-
 // Jobs lists the jobs that workers have declared, and those whose runs were enqueued
-// and not deleted, on each queue.
-func (o *Operator) Jobs(ctx context.Context) (JobList, error) {
+// and not deleted, on each queue. The Names of a Part are those of jobs.
+func (o *Operator) Jobs(ctx context.Context, part Part) (JobList, error) {
 	list := JobList{Jobs: []JobView{}}
 	declared, err := o.store.Jobs(ctx)
 	if err != nil {
@@ -95,17 +38,49 @@ func (o *Operator) Jobs(ctx context.Context) (JobList, error) {
 		return list, err
 	}
 	known, limits := map[string]bool{}, map[string][]store.JobLimit{}
-	for _, job := range declared {
-		known[job.Name], limits[job.Name] = true, job.Limits
-		if !slices.ContainsFunc(f.survey.Lanes, func(l store.LaneInfo) bool { return l.Job == job.Name }) {
-			f.survey.Lanes = append(f.survey.Lanes, store.LaneInfo{Queue: job.Queue, Job: job.Name})
+	for i := range declared {
+		known[declared[i].Name], limits[declared[i].Name] = true, declared[i].Limits
+	}
+	lanes, next, err := cut(withDeclared(f.survey.Lanes, declared), part, func(l *store.LaneInfo) place { return place{l.Job, l.Queue} })
+	if err != nil {
+		return list, err
+	}
+	for _, lane := range lanes {
+		list.Jobs = append(list.Jobs, JobView{LaneInfo: lane, Declared: known[lane.Job], Limits: whole(limits[lane.Job]), Work: f.onLane(lane.Queue, lane.Job)})
+	}
+	list.Next = next
+	return list, nil
+}
+
+// withDeclared adds to lanes those of declared jobs that have none.
+func withDeclared(lanes []store.LaneInfo, declared []store.JobInfo) []store.LaneInfo {
+	has := map[string]bool{}
+	for i := range lanes {
+		has[lanes[i].Job] = true
+	}
+	all := slices.Clone(lanes)
+	for i := range declared {
+		if !has[declared[i].Name] {
+			all = append(all, store.LaneInfo{Queue: declared[i].Queue, Job: declared[i].Name})
 		}
 	}
-	for _, lane := range f.survey.Lanes {
-		list.Jobs = append(list.Jobs, JobView{LaneInfo: lane, Declared: known[lane.Job], Limits: whole(limits[lane.Job]), Work: f.work(
-			func(w *store.WorkerInfo) bool { return w.Serves(lane.Queue, lane.Job) },
-			func(key laneKey) bool { return key == laneKey{lane.Queue, lane.Job} })})
+	return all
+}
+
+// KnownNames are the names of the jobs that workers have declared or of which there are
+// runs, and of the queues on which they are, each sorted.
+type KnownNames struct{ Jobs, Queues []string }
+
+// Known returns the names that are known.
+func (o *Operator) Known(ctx context.Context) (KnownNames, error) {
+	declared, err := o.store.Jobs(ctx)
+	if err != nil {
+		return KnownNames{}, err
 	}
-	slices.SortStableFunc(list.Jobs, func(a, b JobView) int { return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Queue, b.Queue)) })
-	return list, nil
+	survey, err := o.survey(ctx)
+	jobs, queues := map[string]bool{}, map[string]bool{}
+	for _, lane := range withDeclared(survey.Lanes, declared) {
+		jobs[lane.Job], queues[lane.Queue] = true, true
+	}
+	return KnownNames{slices.Sorted(maps.Keys(jobs)), slices.Sorted(maps.Keys(queues))}, err
 }

@@ -2,6 +2,7 @@ package operate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 // LimitList lists limits, by name.
 type LimitList struct {
 	Limits []LimitView `json:"limits"`
-	Next   *string     `json:"next"` // always nil: the list is complete
+	Next   *string     `json:"next"` // the After of the next part; nil: this was the last one
 }
 
 // LimitRule is what a limit says.
@@ -80,11 +81,20 @@ type ChangedLimit struct {
 	Command store.LimitCommand `json:"command"`
 }
 
-// Limits lists the limits of these names, or all; caps of jobs and queues only when
+// Limits lists a part of the limits that pass a filter: caps of jobs and queues only when
 // asked for.
-func (o *Operator) Limits(ctx context.Context, filter store.LimitFilter) (LimitList, error) {
+func (o *Operator) Limits(ctx context.Context, filter store.LimitFilter, part Part) (LimitList, error) {
+	for _, name := range filter.Names {
+		if err := checkWanted(name); err != nil {
+			return LimitList{Limits: []LimitView{}}, err
+		}
+	}
 	limits, err := o.store.ListLimits(ctx, filter)
-	list := LimitList{Limits: make([]LimitView, 0, len(limits))}
+	var next *string
+	if err == nil {
+		limits, next, err = cut(limits, part, func(l *store.LimitInfo) place { return place{name: l.Name} })
+	}
+	list := LimitList{Limits: make([]LimitView, 0, len(limits)), Next: next}
 	for i := range limits {
 		l := &limits[i]
 		list.Limits = append(list.Limits, LimitView{LimitRule: ruleOf(&l.Limit), Edited: l.Edited, DeclaredAt: l.DeclaredAt,
@@ -95,6 +105,10 @@ func (o *Operator) Limits(ctx context.Context, filter store.LimitFilter) (LimitL
 
 // Limit describes one key of a limit: who holds it, and who waits in which order.
 func (o *Operator) Limit(ctx context.Context, name, key string) (GateView, error) {
+	err := errors.Join(store.CheckLimitName(name), store.CheckLimitKey(key))
+	if err != nil {
+		return GateView{}, fmt.Errorf("%w: %w", store.ErrInvalid, err)
+	}
 	gate, err := o.store.Gate(ctx, name, key)
 	if err != nil {
 		return GateView{}, fmt.Errorf("limit %q: %w", name, err)

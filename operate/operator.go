@@ -65,6 +65,7 @@ type shared struct {
 
 	counting counting
 	likes    likes
+	sessions sessions
 }
 
 // New returns an Operator of a store.

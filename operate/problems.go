@@ -72,6 +72,11 @@ func groupID(job, like string) string {
 // At most store.MaxProblems are read.
 func (o *Operator) Problems(ctx context.Context, filter ProblemFilter) (ProblemList, error) {
 	list := ProblemList{Groups: []ProblemGroup{}}
+	for _, name := range slices.Concat(filter.Jobs, filter.Queues) {
+		if err := checkWanted(name); err != nil {
+			return list, err
+		}
+	}
 	problems, err := o.store.Problems(ctx, filter.stored()) // as they are stored: the groups are what they are for all
 	if err != nil {
 		return list, err

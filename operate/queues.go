@@ -10,10 +10,10 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// QueueList lists all queues, by name.
+// QueueList lists queues, by name.
 type QueueList struct {
 	Queues []QueueView `json:"queues"`
-	Next   *string     `json:"next"` // always nil: the list is complete
+	Next   *string     `json:"next"` // the After of the next part; nil: this was the last one
 }
 
 // QueueView is a queue, with all jobs on it together.
@@ -40,9 +40,13 @@ type CappedQueue struct {
 
 // Queues lists the known queues: those on which a run was ever enqueued, and
 // those that were paused or capped.
-func (o *Operator) Queues(ctx context.Context) (QueueList, error) {
+func (o *Operator) Queues(ctx context.Context, part Part) (QueueList, error) {
 	list := QueueList{Queues: []QueueView{}}
 	queues, err := o.store.Queues(ctx)
+	if err != nil {
+		return list, err
+	}
+	queues, next, err := cut(queues, part, func(q *store.QueueInfo) place { return place{name: q.Name} })
 	if err != nil {
 		return list, err
 	}
@@ -50,19 +54,19 @@ func (o *Operator) Queues(ctx context.Context) (QueueList, error) {
 	if err != nil {
 		return list, err
 	}
-	for _, queue := range queues {
-		view := QueueView{QueueInfo: queue, Pending: store.Count{AtLeast: f.survey.Partial}, Running: store.Count{AtLeast: f.survey.Partial}, Work: f.work(
-			func(w *store.WorkerInfo) bool {
-				return w.State == store.Working && (w.More || slices.Contains(w.Queues, queue.Name))
-			},
-			func(key laneKey) bool { return key.queue == queue.Name })}
-		for i := range f.survey.Lanes {
-			if lane := &f.survey.Lanes[i]; lane.Queue == queue.Name {
-				view.add(lane)
-			}
-		}
-		list.Queues = append(list.Queues, view)
+	at := make(map[string]int, len(queues))
+	for i, queue := range queues {
+		at[queue.Name] = i
+		list.Queues = append(list.Queues, QueueView{QueueInfo: queue, Pending: store.Count{AtLeast: f.survey.Partial},
+			Running: store.Count{AtLeast: f.survey.Partial}, Work: f.onQueue(queue.Name)})
 	}
+	for i := range f.survey.Lanes {
+		lane := &f.survey.Lanes[i]
+		if n, listed := at[lane.Queue]; listed {
+			list.Queues[n].add(lane)
+		}
+	}
+	list.Next = next
 	return list, nil
 }
 

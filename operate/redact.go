@@ -1,11 +1,9 @@
 package operate
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -25,8 +23,8 @@ type Redaction struct {
 }
 
 // NewRedaction returns a Redaction of the values that paths name: members separated by
-// dots, such as card.number. A * is any member, and ** before the rest any depth:
-// **.token. Elements of arrays are not named: items.price is that of every item.
+// dots, such as card.number, in any case. A * is any member, and ** before the rest any
+// depth: **.token. Elements of arrays are not named: items.price is that of every item.
 func NewRedaction(paths ...string) (*Redaction, error) {
 	r := &Redaction{}
 	for _, path := range paths {
@@ -44,34 +42,23 @@ func (r *Redaction) Of(text []byte) []byte {
 	if r == nil || len(r.rules) == 0 || len(text) == 0 {
 		return text
 	}
-	value, err := decoded(text)
+	tree, err := treeOf(text)
 	if err != nil {
 		return []byte(`"` + Mask + `"`)
 	}
 	hidden := false
 	for _, rule := range r.rules {
-		value = masked(value, rule, &hidden)
+		tree = masked(tree, rule, &hidden)
 	}
 	if !hidden {
 		return text
 	}
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(value); err != nil {
-		return []byte(`"` + Mask + `"`)
-	}
-	return bytes.TrimSpace(b.Bytes())
+	return written(tree)
 }
 
-func decoded(text []byte) (value any, err error) {
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.UseNumber()
-	err = decoder.Decode(&value)
-	return value, err
-}
-
-// masked returns a value with the mask where a rule says; it notes if there was any.
+// masked returns a tree with the mask where a rule says; it notes if there was any. Names
+// match in any case, as they do when Go reads JSON: what a handler takes for the member
+// "password" may be written "Password".
 func masked(value any, rule []string, hidden *bool) any {
 	if len(rule) == 0 {
 		*hidden = true
@@ -82,14 +69,14 @@ func masked(value any, rule []string, hidden *bool) any {
 		for i := range value {
 			value[i] = masked(value[i], rule, hidden)
 		}
-	case map[string]any:
-		for name := range value {
-			rest := rule
+	case object:
+		for i := range value {
+			at, rest := &value[i], rule
 			if rule[0] == "**" { // here, or deeper
-				value[name], rest = masked(value[name], rule, hidden), rule[1:]
+				at.value, rest = masked(at.value, rule, hidden), rule[1:]
 			}
-			if rest[0] == "*" || rest[0] == name {
-				value[name] = masked(value[name], rest[1:], hidden)
+			if rest[0] == "*" || strings.EqualFold(rest[0], at.name) {
+				at.value = masked(at.value, rest[1:], hidden)
 			}
 		}
 	}
@@ -103,11 +90,11 @@ func (r *Redaction) restored(given, stored []byte) ([]byte, error) {
 	if r == nil || !json.Valid(given) { // what is no JSON is refused by those who store it
 		return given, nil
 	}
-	value, err := decoded(given)
-	if err != nil || !holdsMask(value) {
+	tree, err := treeOf(given)
+	if err != nil || !holdsMask(tree) {
 		return given, err
 	}
-	if shown, err := decoded(r.Of(stored)); err == nil && reflect.DeepEqual(shown, value) {
+	if shown, err := treeOf(r.Of(stored)); err == nil && alike(shown, tree) {
 		return stored, nil
 	}
 	return nil, fmt.Errorf("%w: the args hold %s in place of values that are hidden: write the values", store.ErrInvalid, Mask)
@@ -115,8 +102,8 @@ func (r *Redaction) restored(given, stored []byte) ([]byte, error) {
 
 // ShowsMask reports whether JSON that an Operator has read has a mask in it.
 func ShowsMask(text []byte) bool {
-	value, err := decoded(text)
-	return err == nil && holdsMask(value)
+	tree, err := treeOf(text)
+	return err == nil && holdsMask(tree)
 }
 
 func holdsMask(value any) bool {
@@ -129,9 +116,9 @@ func holdsMask(value any) bool {
 				return true
 			}
 		}
-	case map[string]any:
-		for _, one := range value {
-			if holdsMask(one) {
+	case object:
+		for i := range value {
+			if holdsMask(value[i].value) {
 				return true
 			}
 		}

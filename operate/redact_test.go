@@ -15,11 +15,19 @@ import (
 func TestValuesAreHiddenByRule(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ rule, have, want string }{
-		{"card.number", `{"card":{"number":4711,"by":"ann"},"n":1.50}`, `{"card":{"by":"ann","number":"•••"},"n":1.50}`},
+		{"card.number", `{"card":{"number":4711,"by":"ann"},"n":1.50}`, `{"card":{"number":"•••","by":"ann"},"n":1.50}`},
 		{"card", `{"card":{"number":4711}}`, `{"card":"•••"}`},
 		{"*.token", `{"a":{"token":"x"},"b":{"token":["y"]},"token":"z"}`, `{"a":{"token":"•••"},"b":{"token":"•••"},"token":"z"}`},
-		{"**.token", `{"a":[{"b":{"token":"x"}}],"token":"<z>","n":"<n>"}`, `{"a":[{"b":{"token":"•••"}}],"n":"<n>","token":"•••"}`},
-		{"items.price", `{"items":[{"price":1},{"price":2,"n":3}]}`, `{"items":[{"price":"•••"},{"n":3,"price":"•••"}]}`},
+		{"**.token", `{"a":[{"b":{"token":"x"}}],"token":"<z>","n":"<n>"}`, `{"a":[{"b":{"token":"•••"}}],"token":"•••","n":"<n>"}`},
+		{"items.price", `{"items":[{"price":1},{"price":2,"n":3}]}`, `{"items":[{"price":"•••"},{"price":"•••","n":3}]}`},
+		{"**.password", `{"Password":"x","a":{"PASSWORD":["y"]},"pa\u0073sword":"z","paſſword":"w","passwords":1}`, `{"Password":"•••","a":{"PASSWORD":"•••"},"password":"•••","paſſword":"•••","passwords":1}`},
+		{"Card.Number", `{"card":{"number":1},"CARD":{"Number":2},"card.number":3}`, `{"card":{"number":"•••"},"CARD":{"Number":"•••"},"card.number":3}`},
+		{"card.number", `{"card":{"number":"x"},"card":5}`, `{"card":{"number":"•••"},"card":5}`},
+		{"card.number", `{"card":{"number":"x","number":"y"},"card":{"number":["z"]}}`, `{"card":{"number":"•••","number":"•••"},"card":{"number":"•••"}}`},
+		{"**.token", `[[[{"a":[[{"token":{"b":1}}]]}]],{"token":null}]`, `[[[{"a":[[{"token":"•••"}]]}]],{"token":"•••"}]`},
+		{"token", `{"a":1} {"token":"x"}`, `"•••"`},
+		{"token", `{"a":1,"token":"x"`, `"•••"`},
+		{"token", `{"a":"\ud800","b":[1e400,-0,true,null,{}],"token":1}`, `{"a":"�","b":[1e400,-0,true,null,{}],"token":"•••"}`},
 		{"token", `[{"token":1}]`, `[{"token":"•••"}]`},
 		{"token", `{"other": 12345678901234567890}`, `{"other": 12345678901234567890}`},
 		{"token", `"text"`, `"text"`},
@@ -80,6 +88,22 @@ func TestWhatIsHiddenIsNotLost(t *testing.T) {
 	}
 	_, err = o.Rerun(t.Context(), made.ID, json.RawMessage(`{"token":"•••","n":2}`))
 	require.ErrorIs(t, err, store.ErrInvalid)
+	twice := job.New(nil)
+	twice.Args = []byte(`{"Token":"canary","n":1,"token":"canary"}`)
+	made, err = plain.As("ann").Enqueue(t.Context(), twice)
+	require.NoError(t, err)
+	shown, err = o.Run(t.Context(), made.ID)
+	require.NoError(t, err)
+	require.Equal(t, `{"Token":"•••","n":1,"token":"•••"}`, string(shown.Args))
+	for _, args := range []string{`{"token":"•••","n":1}`, `{"token":"•••","n":1,"token":"•••"}`} {
+		_, err = o.Rerun(t.Context(), made.ID, json.RawMessage(args))
+		require.ErrorIs(t, err, store.ErrInvalid, "a member is not the one that is stored")
+	}
+	again, err := o.Rerun(t.Context(), made.ID, json.RawMessage(`{ "n":1, "Token":"•••","token":"•••"}`))
+	require.NoError(t, err)
+	stored, err := plain.Run(t.Context(), again.ID)
+	require.NoError(t, err)
+	require.Equal(t, string(twice.Args), string(stored.Args))
 	_, err = o.EnqueueAll(t.Context(), []store.NewRun{job.New(map[string]any{"token": operate.Mask})})
 	require.ErrorIs(t, err, store.ErrInvalid)
 }

@@ -129,6 +129,11 @@ func (r repeating) SetQueue(ctx context.Context, name string, action store.Queue
 	return repeatedly(ctx, r, func() error { return r.Store.SetQueue(ctx, name, action, by) })
 }
 
+// EndSession is the store's, repeated.
+func (r repeating) EndSession(ctx context.Context, session, by string) error {
+	return repeatedly(ctx, r, func() error { return r.Store.EndSession(ctx, session, by) })
+}
+
 // ListSchedules is the store's, repeated.
 func (r repeating) ListSchedules(ctx context.Context, names ...string) ([]store.ScheduleRecord, error) {
 	return repeated(ctx, r, func() ([]store.ScheduleRecord, error) { return r.Store.ListSchedules(ctx, names...) })

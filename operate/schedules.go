@@ -10,10 +10,10 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// ScheduleList lists all schedules, by name, paused ones too.
+// ScheduleList lists schedules, by name, paused ones too.
 type ScheduleList struct {
 	Schedules []store.ScheduleRecord `json:"schedules"`
-	Next      *string                `json:"next"` // always nil: the list is complete
+	Next      *string                `json:"next"` // the After of the next part; nil: this was the last one
 }
 
 // Preview is what happened to a schedule's last occurrences, and its next ones.
@@ -65,16 +65,20 @@ func over(r store.ScheduleRecord, now time.Time) bool {
 	return err == nil && len(next) == 0
 }
 
-// Schedules lists all schedules.
-func (o *Operator) Schedules(ctx context.Context) (ScheduleList, error) {
-	records, err := o.store.ListSchedules(ctx)
+// Schedules lists schedules.
+func (o *Operator) Schedules(ctx context.Context, part Part) (ScheduleList, error) {
+	records, err := o.store.ListSchedules(ctx, part.Names...)
+	var next *string
+	if err == nil {
+		records, next, err = cut(records, part, func(r *store.ScheduleRecord) place { return place{name: r.Name} })
+	}
 	if err == nil {
 		err = o.showSchedules(ctx, records)
 	}
 	if err != nil {
 		return ScheduleList{Schedules: []store.ScheduleRecord{}}, err
 	}
-	return ScheduleList{Schedules: whole(records)}, nil
+	return ScheduleList{Schedules: records, Next: next}, nil
 }
 
 // Schedule returns one schedule, or ErrNotFound.

@@ -169,11 +169,18 @@ func attendMoreLanes(lanes []*store.LaneInfo) Attention {
 // queue. Where runs wait, attendLanes says so.
 func examineJobs(of *fleet, jobs []store.JobInfo) (f store.Findings) {
 	unserved, serve := map[string][]string{}, map[string][]string{} // by queue: its jobs, and the queues of workers that have these
+	waits := map[laneKey]bool{}
+	for i := range of.survey.Lanes {
+		if lane := &of.survey.Lanes[i]; lane.Pending.N > 0 {
+			waits[laneKey{lane.Queue, lane.Job}] = true
+		}
+	}
 	for i := range jobs {
 		lane := store.LaneInfo{Queue: jobs[i].Queue, Job: jobs[i].Name}
-		queues, _ := nearlyServing(of.workers, lane.Job, lane.Queue)
-		waits := slices.ContainsFunc(of.survey.Lanes, func(l store.LaneInfo) bool { return l.Queue == lane.Queue && l.Job == lane.Job && l.Pending.N > 0 })
-		if len(queues) > 0 && !waits && !of.served(&lane) {
+		if waits[laneKey{lane.Queue, lane.Job}] || of.served(&lane) {
+			continue
+		}
+		if queues, _ := nearlyServing(of.workers, lane.Job, lane.Queue); len(queues) > 0 {
 			unserved[lane.Queue], serve[lane.Queue] = append(unserved[lane.Queue], lane.Job), append(serve[lane.Queue], queues...)
 		}
 	}

@@ -154,7 +154,7 @@ func TestJobsAndQueuesSayWhoServesThem(t *testing.T) {
 	require.NoError(t, w.store.Declare(t.Context(), store.Declaration{Worker: id, Jobs: []store.JobInfo{
 		{Name: "mail", Queue: "default", MaxAttempts: 1}, {Name: "report", Queue: "slow", MaxAttempts: 1}}}))
 
-	jobs, err := w.Jobs(t.Context())
+	jobs, err := w.Jobs(t.Context(), operate.Part{})
 	require.NoError(t, err)
 	require.Len(t, jobs.Jobs, 3)
 	fax, mail, report := jobs.Jobs[0], jobs.Jobs[1], jobs.Jobs[2]
@@ -164,7 +164,7 @@ func TestJobsAndQueuesSayWhoServesThem(t *testing.T) {
 	require.InDelta(t, 20/4.5, mail.Rate, 0.001, "20 attempts since 12:00, at 12:04:30")
 	require.Equal(t, []any{"report", "slow", true, 1, int64(0)}, []any{report.Job, report.Queue, report.Declared, report.ServedBy, report.Pending.N})
 
-	queues, err := w.Queues(t.Context())
+	queues, err := w.Queues(t.Context(), operate.Part{})
 	require.NoError(t, err)
 	require.Len(t, queues.Queues, 2)
 	require.Equal(t, []any{"default", int64(1), 1}, []any{queues.Queues[0].Name, queues.Queues[0].Pending.N, queues.Queues[0].ServedBy})

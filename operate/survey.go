@@ -141,12 +141,12 @@ func (o *Operator) attentionFacts(ctx context.Context) (facts AttentionFacts, er
 func (o *Operator) pauses(ctx context.Context, survey *store.Survey) (map[string]store.Change, error) {
 	var queues []string
 	for i := range survey.Lanes {
-		if lane := &survey.Lanes[i]; lane.Paused && lane.Due.N > 0 && !slices.Contains(queues, lane.Queue) {
+		if lane := &survey.Lanes[i]; len(queues) < pausesRead && lane.Paused && lane.Due.N > 0 && !slices.Contains(queues, lane.Queue) {
 			queues = append(queues, lane.Queue)
 		}
 	}
 	pauses := map[string]store.Change{}
-	for _, queue := range queues[:min(len(queues), pausesRead)] {
+	for _, queue := range queues {
 		page, err := o.store.Changes(ctx, store.ChangeFilter{Kind: rules.KindQueue, Subject: queue, Action: string(store.PauseQueue), Limit: 1})
 		if err != nil {
 			return nil, err

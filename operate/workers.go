@@ -9,22 +9,29 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// WorkerList lists workers by name, as they last reported.
+// WorkerList lists workers by name and then by instance, as they last reported.
 type WorkerList struct {
 	Workers []store.WorkerInfo `json:"workers"`
-	Next    *string            `json:"next"` // always nil: the list is complete
+	Next    *string            `json:"next"` // the After of the next part; nil: this was the last one
 }
 
 // Workers lists the workers that are alive, and those that have fallen silent within
 // store.ListedFor.
-func (o *Operator) Workers(ctx context.Context) (WorkerList, error) {
+func (o *Operator) Workers(ctx context.Context, part Part) (WorkerList, error) {
 	workers, err := o.workers(ctx)
-	return WorkerList{Workers: whole(workers)}, err
+	if err != nil {
+		return WorkerList{Workers: []store.WorkerInfo{}}, err
+	}
+	workers, next, err := cut(workers, part, func(w *store.WorkerInfo) place { return place{w.Name, w.Instance.String()} })
+	return WorkerList{Workers: whole(workers), Next: next}, err
 }
 
 // Worker returns the one worker of a name, or of an instance, of which the first
 // characters will do. Names may repeat: the error then lists the instances.
 func (o *Operator) Worker(ctx context.Context, name string) (store.WorkerInfo, error) {
+	if err := checkWanted(name); err != nil {
+		return store.WorkerInfo{}, err
+	}
 	workers, err := o.workers(ctx)
 	if err != nil {
 		return store.WorkerInfo{}, err

@@ -157,6 +157,10 @@ func (f *Filter) words() map[string]any {
 	return words
 }
 
+// longestWord bounds a name by which runs, or changes, are looked for, in bytes. It is more
+// than any name, tag or key has.
+const longestWord = 1000
+
 // checkWords refuses what no run can match, and what not every engine could
 // search for.
 func (f *Filter) checkWords() error {
@@ -166,6 +170,11 @@ func (f *Filter) checkWords() error {
 	for _, state := range f.States {
 		if !slices.Contains(States(), state) {
 			return fmt.Errorf("%w: %v is not the state of a run", ErrInvalid, state)
+		}
+	}
+	for _, text := range slices.Concat(f.Jobs, f.Queues, []string{f.Tag, f.Key, f.Schedule, f.Worker}) {
+		if len(text) > longestWord {
+			return fmt.Errorf("%w: %q: want at most %d bytes", ErrInvalid, storable.Clip(text, 150), longestWord)
 		}
 	}
 	for _, text := range slices.Concat(f.Jobs, f.Queues, []string{f.Tag, f.Key, f.Schedule, f.Worker, f.Error, f.Args}) {

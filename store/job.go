@@ -29,8 +29,8 @@ type JobCode struct {
 // Names are those under which there may be runs of the job: its own, and its earlier ones.
 func (j *JobInfo) Names() []string { return append([]string{j.Name}, j.Code.Aliases...) }
 
-// CheckRedacted reports what is wrong with a path into args: members separated by dots,
-// where * is any member, and ** before the rest any depth.
+// CheckRedacted reports what is wrong with a path into args: members separated by dots, in
+// any case, where * is any member, and ** before the rest any depth.
 func CheckRedacted(path string) error {
 	steps := strings.Split(path, ".")
 	for i, step := range steps {

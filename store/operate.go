@@ -193,7 +193,7 @@ type Change struct {
 	ID      int64           `json:"id"` // rises
 	At      time.Time       `json:"at"`
 	Actor   string          `json:"actor"`
-	Kind    string          `json:"kind"`    // of the thing changed: run, bulk (all runs of a filter), queue, schedule, limit, lock
+	Kind    string          `json:"kind"`    // of the thing changed: run, bulk (all runs of a filter), queue, schedule, limit, lock, session
 	Subject string          `json:"subject"` // its id, or its name
 	Action  string          `json:"action"`
 	Detail  json.RawMessage `json:"detail"`         // what the action does not say; nil: nothing
@@ -336,8 +336,8 @@ func invalid(what string, faults []error) error {
 // filter that makes no sense.
 func (f *ChangeFilter) Most() (int, error) {
 	for _, text := range []string{f.Kind, f.Subject, f.By, f.Action} {
-		if !storable.IsText(text) {
-			return 0, fmt.Errorf("%w: %q: want text without NUL", ErrInvalid, storable.Clip(text, 150))
+		if len(text) > longestWord || !storable.IsText(text) {
+			return 0, fmt.Errorf("%w: %q: want at most %d bytes of text without NUL", ErrInvalid, storable.Clip(text, 150), longestWord)
 		}
 	}
 	if err := checkSince(f.Since); err != nil {

@@ -34,6 +34,7 @@ type Store interface {
 	Reporter
 	Sweeper
 	Controls
+	Sessions
 	Limits
 	Monitor
 	Stats

@@ -584,6 +584,18 @@ FROM durable.runs
 WHERE runs.id = @id::uuid
 RETURNING audit.id;
 
+-- name: AuditSessionEnd :exec
+-- Index: audit_subject. Locks: only what it inserts. Idempotent: a repeat finds the row; two
+-- at the same moment, which do not see each other's, store two, which say the same.
+INSERT INTO durable.audit (actor, kind, subject, action)
+SELECT @actor::text, @kind::text, @session::text, @action::text
+WHERE NOT EXISTS (
+    SELECT 1
+    FROM durable.audit ended
+    WHERE ended.kind = @kind::text
+      AND ended.subject = @session::text
+);
+
 -- name: AuditBulk :exec
 -- Adds to the row of a bulk change, or creates it. In the transaction of the change.
 -- Index: audit_subject. Locks: the row, which only steps of the same bulk change lock; of

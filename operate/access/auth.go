@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"time"
 )
 
 // Auth says who makes a request. An error refuses the request with 401; its text goes
@@ -25,10 +26,16 @@ func (f Func) Who(r *http.Request) (Who, error) { return f(r) }
 // ErrNoCredentials means that a request says nothing of who makes it.
 var ErrNoCredentials = errors.New("no credentials")
 
+// timed is an Auth that measures time by the clock of its Handler.
+type timed interface {
+	whoAt(r *http.Request, now time.Time) (Who, error)
+}
+
 // denied is a refusal whose reason the client may read.
 type denied struct {
 	reason string
 	cause  error
+	wait   time.Duration // until it is worth to ask again; zero: that does not depend on time
 }
 
 func (d *denied) Error() string { return d.reason }

@@ -32,6 +32,9 @@ type Config struct {
 	// Refuse writes the answer to a request that is refused. The status and its headers
 	// are the Refusal's. Default: a line of text.
 	Refuse func(w http.ResponseWriter, r *http.Request, refusal Refusal)
+	// Sessions knows which sessions have ended by a logout. Default: those that have ended
+	// in this process, while it lives.
+	Sessions Sessions
 	// Logger logs refusals, at most one each second, and panics. Default: none.
 	Logger *slog.Logger
 	// Now is the time. Default: time.Now.
@@ -49,11 +52,13 @@ const (
 type handler struct {
 	Config
 
-	inner  http.Handler
-	places chan struct{} // of requests that are being answered
-	origin *http.CrossOriginProtection
-	login  *login // nil: none
-	log    refusals
+	inner     http.Handler
+	places    chan struct{} // of requests that are being answered
+	strangers *lobby        // of those whose maker is not known
+	asks      *lobby        // of calls of the Auth
+	origin    *http.CrossOriginProtection
+	login     *login // nil: none
+	log       refusals
 }
 
 // Handler lets to the inner handler only what the Config allows. Paths in the Config are
@@ -76,10 +81,13 @@ func Handler(inner http.Handler, config Config) (http.Handler, error) {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
+	if config.Sessions == nil {
+		config.Sessions = newRemembered(config.Now)
+	}
 	h := &handler{Config: config, inner: inner, places: make(chan struct{}, maxInFlight),
-		origin: http.NewCrossOriginProtection(), log: refusals{logger: config.Logger}}
+		strangers: newLobby(strangersMost, strangersEach), asks: newLobby(asksMost, asksEach), origin: http.NewCrossOriginProtection(), log: refusals{logger: config.Logger}}
 	if t, ok := config.Auth.(*tokens); ok && config.Login {
-		h.login = newLogin(t)
+		h.login = &login{t}
 	}
 	return h, nil
 }
@@ -89,38 +97,62 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer := &answer{ResponseWriter: w}
 	defer h.recover(answer, r)
 	headers(answer.Header())
-	place, busy := h.enter()
-	if busy != nil {
-		h.refuse(answer, r, busy)
-		return
-	}
-	defer place.leave()
-	if refusal := h.admit(r); refusal != nil {
+	if refusal := h.serve(answer, r); refusal != nil {
 		h.refuse(answer, r, refusal)
-		return
 	}
-	r.Body = http.MaxBytesReader(answer, r.Body, maxBody)
-	if h.login != nil && h.login.serves(r) {
-		if refusal := h.login.serve(answer, r, h.Now()); refusal != nil {
-			h.refuse(answer, r, refusal)
-		}
-		return
+}
+
+// serve answers a request, or says why it is refused. Only a request whose maker is known
+// takes one of the places: nobody else can take them all.
+func (h *handler) serve(w http.ResponseWriter, r *http.Request) *Refusal {
+	if refusal := h.admit(r); refusal != nil {
+		return refusal
 	}
-	if h.open(r) {
-		h.inner.ServeHTTP(answer, r)
-		return
+	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+	if h.login != nil && r.Method == http.MethodPost && r.URL.Path == loginPath {
+		return h.stranger(w, r, func() *Refusal { return h.login.serve(w, r, h.Now()) })
 	}
-	if h.login != nil && fromElsewhere(r) {
-		reload(answer)
-		return
+	if h.login != nil && r.Method == http.MethodPost && r.URL.Path == logoutPath {
+		return h.logout(w, r)
+	}
+	open := h.open(r)
+	if !open && h.login != nil && fromElsewhere(r) {
+		reload(w)
+		return nil
 	}
 	who, refusal := h.identify(r)
-	if refusal != nil {
-		h.refuse(answer, r, refusal)
-		return
+	switch {
+	case refusal == nil:
+		return h.known(w, r, &who, open)
+	case open:
+		return h.stranger(w, r, func() *Refusal {
+			h.inner.ServeHTTP(w, r)
+			return nil
+		})
+	default:
+		return refusal
 	}
-	ctx := context.WithValue(context.WithValue(r.Context(), whoKey{}, who), placeKey{}, place)
-	h.inner.ServeHTTP(answer, r.WithContext(ctx))
+}
+
+// known answers a request whose maker is known.
+func (h *handler) known(w http.ResponseWriter, r *http.Request, who *Who, open bool) *Refusal {
+	place, busy := h.enter()
+	if busy != nil {
+		return busy
+	}
+	defer place.leave()
+	if know, ok := r.Context().Value(acquaintedKey{}).(func()); ok {
+		know()
+	}
+	if open {
+		h.inner.ServeHTTP(w, r)
+		return nil
+	}
+	if refusal := h.current(r, who); refusal != nil {
+		return refusal
+	}
+	h.inner.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), visitKey{}, &visit{who: *who, place: place, in: h})))
+	return nil
 }
 
 // safe reports whether a method only reads.
@@ -193,17 +225,15 @@ func (h *handler) open(r *http.Request) bool {
 
 // identify finds out who makes a request, and whether they may.
 func (h *handler) identify(r *http.Request) (Who, *Refusal) {
-	who, err := h.Auth.Who(r)
+	who, err := h.ask(r)
 	if err != nil {
-		reason := "The request does not say who makes it."
-		if d, ok := errors.AsType[*denied](err); ok {
-			reason = sentence(d.reason)
-		}
-		return who, &Refusal{Status: http.StatusUnauthorized, Code: "unauthorized", Reason: reason, Login: h.login != nil, Ended: errors.Is(err, errEnded), cause: err}
+		return who, h.unknown(err)
 	}
 	who.Address = addressOf(r)
 	if !who.Until.IsZero() && !h.Now().Before(who.Until) {
-		return who, &Refusal{Status: http.StatusUnauthorized, Code: "unauthorized", Reason: "The session has ended.", Login: h.login != nil, Ended: true}
+		refusal := sessionEnded(nil)
+		refusal.Login = h.login != nil
+		return who, refusal
 	}
 	need := Operator
 	if safe(r.Method) {
@@ -214,6 +244,22 @@ func (h *handler) identify(r *http.Request) (Who, *Refusal) {
 			Reason: fmt.Sprintf("This needs the role %s; you are %s with the role %s.", need, plain(who.Actor(), maxName), who.Role)}
 	}
 	return who, nil
+}
+
+// unknown refuses a request of which the Auth does not know who makes it.
+func (h *handler) unknown(err error) *Refusal {
+	if errors.Is(err, errBusy) {
+		return busy()
+	}
+	refusal := &Refusal{Status: http.StatusUnauthorized, Code: "unauthorized", Reason: "The request does not say who makes it.",
+		Login: h.login != nil, Ended: errors.Is(err, errEnded), cause: err}
+	if d, ok := errors.AsType[*denied](err); ok {
+		refusal.Reason, refusal.cause = sentence(d.reason), d.cause
+		if d.wait > 0 {
+			refusal.Status, refusal.Code, refusal.RetryAfter, refusal.Login = http.StatusTooManyRequests, "too_many", d.wait, false
+		}
+	}
+	return refusal
 }
 
 // headers are those of every answer.

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -71,7 +72,7 @@ func do(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
 func bearer(token string) []string { return []string{"Authorization", "Bearer " + token} }
 
 func proxyAuth() access.Auth {
-	return access.Proxy(access.ProxyConfig{User: "X-Forwarded-User", Groups: "X-Forwarded-Groups", Operators: []string{"ann", "ops"},
+	return access.Proxy(access.ProxyConfig{User: "X-Forwarded-User", Groups: "X-Forwarded-Groups", Operators: []string{"ann", "devs"}, OperatorGroups: []string{"ops", "bob"},
 		SecretHeader: "X-Durable-Proxy", Secret: proxySecret})
 }
 
@@ -84,6 +85,7 @@ func TestAHandlerNeedsAnAuthThatKeepsPeopleOut(t *testing.T) {
 		"the viewer's token has":  access.Tokens(operatorToken, "short"),
 		"have the same token":     access.Tokens(operatorToken, operatorToken),
 		"the names of the header": access.Proxy(access.ProxyConfig{Secret: proxySecret}),
+		"groups of operators":     access.Proxy(access.ProxyConfig{User: "X-User", SecretHeader: "X-Secret", Secret: proxySecret, OperatorGroups: []string{"ops"}}),
 		"the proxy's secret has":  access.Proxy(access.ProxyConfig{User: "X-User", SecretHeader: "X-Secret", Secret: "short"}),
 	} {
 		_, err := access.Handler(&asked{}, access.Config{Auth: auth})
@@ -157,6 +159,8 @@ func TestWhoGetsIn(t *testing.T) {
 		{"user posts", proxy, "POST", here, append(secret, "X-Forwarded-User", "bob"), 403, ""},
 		{"operator by name", proxy, "POST", here, append(secret, "X-Forwarded-User", "ann"), 200, "ann@127.0.0.1 (proxy)"},
 		{"operator by group", proxy, "POST", here, append(secret, "X-Forwarded-User", "bob", "X-Forwarded-Groups", "dev, ops"), 200, "bob@127.0.0.1 (proxy)"},
+		{"named as a group of operators", proxy, "POST", here, append(secret, "X-Forwarded-User", "ops"), 403, ""},
+		{"in a group named as an operator", proxy, "POST", here, append(secret, "X-Forwarded-User", "eve", "X-Forwarded-Groups", "ann,devs"), 403, ""},
 		{"other groups", proxy, "POST", here, append(secret, "X-Forwarded-User", "bob", "X-Forwarded-Groups", "dev,opsen"), 403, ""},
 	}
 	for _, c := range cases {
@@ -371,18 +375,22 @@ func TestLoginIsBoundedAndLeadsNowhereElse(t *testing.T) {
 			w := do(h, form(url.Values{"token": {operatorToken}, "next": {next}}))
 			require.Equal(t, "./", w.Header().Get("Location"), next)
 		}
-		for range 5 {
-			require.Equal(t, 401, do(h, form(url.Values{"token": {"wrong"}})).Code)
+		from := func(token string) *http.Request {
+			r := form(url.Values{"token": {token}})
+			r.RemoteAddr = "[2001:db8::1]:1"
+			return r
+		}
+		for i := range 5 {
+			require.Equal(t, 401, do(h, from("wrong "+strconv.Itoa(i))).Code)
 			require.True(t, refused.Failed)
 		}
-		w := do(h, form(url.Values{"token": {operatorToken}}))
+		w := do(h, from(operatorToken))
 		require.Equal(t, 429, w.Code, "also for the right token, or guesses would be answered")
 		require.Equal(t, "60", w.Header().Get("Retry-After"))
-		elsewhere := form(url.Values{"token": {operatorToken}})
-		elsewhere.RemoteAddr = "[2001:db8::1]:1"
-		require.Equal(t, 303, do(h, elsewhere).Code)
+		require.True(t, refused.Failed)
+		require.Equal(t, 303, do(h, form(url.Values{"token": {operatorToken}})).Code, "elsewhere")
 		<-time.After(time.Minute)
-		require.Equal(t, 303, do(h, form(url.Values{"token": {operatorToken}})).Code)
+		require.Equal(t, 303, do(h, from(operatorToken)).Code)
 		require.Equal(t, 403, do(h, form(url.Values{"token": {operatorToken}}, "Sec-Fetch-Site", "cross-site")).Code, "no site logs you in")
 	})
 }

@@ -1,61 +1,35 @@
 package access
 
 import (
+	"errors"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"os"
 	"strings"
-	"sync"
 	"time"
 )
 
 const (
 	loginPath  = "/login"
 	logoutPath = "/logout"
-
-	loginTries     = 5 // that may fail in a loginWindow, of one address
-	loginWindow    = time.Minute
-	loginAddresses = 10_000 // that are remembered
 )
 
-// login starts and ends sessions.
-type login struct {
-	tokens *tokens
+// login starts sessions.
+type login struct{ tokens *tokens }
 
-	mu    sync.Mutex
-	tries map[netip.Prefix]*tries
-}
-
-// tries are failed logins from one address.
-type tries struct {
-	since time.Time
-	count int
-}
-
-func newLogin(t *tokens) *login { return &login{tokens: t, tries: map[netip.Prefix]*tries{}} }
-
-// serves reports whether a request logs in or out.
-func (l *login) serves(r *http.Request) bool {
-	return r.Method == http.MethodPost && (r.URL.Path == loginPath || r.URL.Path == logoutPath)
-}
-
+// serve answers the login form.
 func (l *login) serve(w http.ResponseWriter, r *http.Request, now time.Time) *Refusal {
-	if r.URL.Path == logoutPath {
-		http.SetCookie(w, emptyCookie(r))
-		seeOther(w, "login")
-		return nil
-	}
-	from := networkOf(r)
-	if wait := l.wait(from, now); wait > 0 {
-		return &Refusal{Status: http.StatusTooManyRequests, Code: "too_many", Failed: true, Login: true, RetryAfter: wait,
-			Reason: "Too many logins from your address have failed. Try again in a minute."}
-	}
+	r.Body = http.MaxBytesReader(w, r.Body, strangerBody)
 	if err := r.ParseForm(); err != nil {
-		return &Refusal{Status: http.StatusBadRequest, Code: "invalid", Failed: true, Login: true, Reason: "The form cannot be read.", cause: err}
+		return unread(err)
 	}
-	role := l.tokens.role(r.PostForm.Get("token"))
+	role, err := l.tokens.known(r, r.PostForm.Get("token"), now)
+	if d, ok := errors.AsType[*denied](err); ok {
+		return &Refusal{Status: http.StatusTooManyRequests, Code: "too_many", Failed: true, Login: true, RetryAfter: d.wait, Reason: sentence(d.reason), cause: d.cause}
+	}
 	if role == 0 {
-		l.fail(from, now)
 		return &Refusal{Status: http.StatusUnauthorized, Code: "unauthorized", Failed: true, Login: true, Reason: "The token is not known."}
 	}
 	http.SetCookie(w, l.tokens.sessions.cookie(r, r.PostForm.Get("name"), role, now))
@@ -63,31 +37,16 @@ func (l *login) serve(w http.ResponseWriter, r *http.Request, now time.Time) *Re
 	return nil
 }
 
-// wait is how long an address must not try to log in.
-func (l *login) wait(from netip.Prefix, now time.Time) time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	seen := l.tries[from]
-	if seen == nil || seen.count < loginTries {
-		return 0
+// unread refuses a form that cannot be read.
+func unread(err error) *Refusal {
+	refusal := &Refusal{Status: http.StatusBadRequest, Code: "invalid", Failed: true, Login: true, Reason: "The form cannot be read.", cause: err}
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
+		refusal.Status, refusal.Code, refusal.Reason = http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("The form is larger than %d bytes.", strangerBody)
 	}
-	return max(0, seen.since.Add(loginWindow).Sub(now))
-}
-
-// fail counts a failed login. When too many addresses have failed, all begin
-// again: a count does not stop a client that has ten thousand of them.
-func (l *login) fail(from netip.Prefix, now time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	seen := l.tries[from]
-	if seen == nil || now.Sub(seen.since) >= loginWindow {
-		if len(l.tries) >= loginAddresses {
-			clear(l.tries)
-		}
-		seen = &tries{since: now}
-		l.tries[from] = seen
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		refusal.Status, refusal.Reason = http.StatusRequestTimeout, fmt.Sprintf("The form did not arrive within %v.", strangerReads)
 	}
-	seen.count++
+	return refusal
 }
 
 // networkOf is the address of a request; of IPv6, the network that a household has.

@@ -2,13 +2,15 @@ package access
 
 import (
 	"crypto/hmac"
+	"crypto/pbkdf2"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -17,41 +19,57 @@ const (
 	sessionFor    = 12 * time.Hour
 )
 
-// sessions are cookies that this program has signed. Nothing is kept of them.
-type sessions struct{ key []byte }
-
-// errEnded means that a request has a session that does not count any more.
-var errEnded = fmt.Errorf("session ended: %w", ErrNoCredentials)
-
-// newSessions signs with a key from the tokens, so that another token ends them.
-func newSessions(secrets ...string) sessions {
-	mac := hmac.New(sha256.New, []byte("durable session key, version 1"))
-	for _, secret := range secrets {
-		sum := sha256.Sum256([]byte(secret))
-		mac.Write(sum[:])
-	}
-	return sessions{mac.Sum(nil)}
+// sessions are cookies that this program has signed. Which have ended before their time, a
+// Sessions keeps.
+//
+// Invariant: the key of a role follows from the token of that role and from nothing else.
+// Who knows another token, or none, can neither sign a session of the role nor check a guess
+// of its token, and a role without a token has no key.
+type sessions struct {
+	keys func() map[Role][]byte // made once, when the first session is signed or read
 }
 
-// session is what a cookie says.
+// stretchings make a guess of a token, by who holds one of its cookies, cost as much as a
+// guess of a password should.
+const stretchings = 600_000
+
+// newSessions makes each role's key of its token, so that another token ends all sessions of
+// its role, and processes with the same tokens accept each other's.
+func newSessions(tokens map[Role]string) *sessions {
+	return &sessions{keys: sync.OnceValue(func() map[Role][]byte {
+		keys := map[Role][]byte{}
+		for role, token := range tokens {
+			if token == "" {
+				continue
+			}
+			salt := []byte("durable session key, version 2, " + role.String())
+			if key, err := pbkdf2.Key(sha256.New, token, salt, stretchings, sha256.Size); err == nil { // it refuses short tokens, where FIPS 140 is enforced
+				keys[role] = key
+			}
+		}
+		return keys
+	})}
+}
+
+// session is what a cookie says. Its role is that of the key which has signed it.
 type session struct {
 	Name  string `json:"n"`
-	Role  Role   `json:"r"`
 	Until int64  `json:"u"` // seconds since 1970
+	ID    string `json:"i"` // random; an ended session is known by it
 }
 
-func (s sessions) sign(text string) string {
-	mac := hmac.New(sha256.New, s.key)
+func sign(key []byte, text string) string {
+	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte(text))
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
 // cookie is a new session. Without a Path the browser sends it to the mount of the
 // handler and below, whatever a proxy has made of that path.
-func (s sessions) cookie(r *http.Request, name string, role Role, now time.Time) *http.Cookie {
-	said, _ := json.Marshal(session{Name: plain(name, maxName), Role: role, Until: now.Add(sessionFor).Unix()}) // it cannot fail
+func (s *sessions) cookie(r *http.Request, name string, role Role, now time.Time) *http.Cookie {
+	said, _ := json.Marshal(session{Name: plain(name, maxName), Until: now.Add(sessionFor).Unix(), ID: rand.Text()}) // it cannot fail
 	text := base64.RawURLEncoding.EncodeToString(said)
-	return cookieOf(r, text+"."+s.sign(text), int(sessionFor/time.Second))
+	return cookieOf(r, text+"."+sign(s.keys()[role], text), int(sessionFor/time.Second))
 }
 
 // emptyCookie ends a session.
@@ -77,7 +95,7 @@ func secure(r *http.Request) bool {
 }
 
 // who reads the session of a request. Its end is for the Handler to see.
-func (s sessions) who(r *http.Request) (Who, error) {
+func (s *sessions) who(r *http.Request) (Who, error) {
 	cookies := r.CookiesNamed(sessionCookie)
 	if len(cookies) == 0 {
 		return Who{}, ErrNoCredentials
@@ -90,15 +108,19 @@ func (s sessions) who(r *http.Request) (Who, error) {
 	return Who{}, &denied{reason: "the session is of another token: log in again", cause: errEnded}
 }
 
-func (s sessions) read(value string) (Who, bool) {
+// read reads a cookie that this program, or another one with the same token, has signed.
+func (s *sessions) read(value string) (Who, bool) {
 	text, signature, _ := strings.Cut(value, ".")
-	if !hmac.Equal([]byte(signature), []byte(s.sign(text))) {
-		return Who{}, false
+	for role, key := range s.keys() {
+		if !hmac.Equal([]byte(signature), []byte(sign(key, text))) {
+			continue
+		}
+		var said session
+		raw, err := base64.RawURLEncoding.DecodeString(text)
+		if err != nil || json.Unmarshal(raw, &said) != nil || said.ID == "" {
+			return Who{}, false
+		}
+		return Who{Name: said.Name, Role: role, Way: "session", Until: time.Unix(said.Until, 0), session: said.ID}, true
 	}
-	var said session
-	raw, err := base64.RawURLEncoding.DecodeString(text)
-	if err != nil || json.Unmarshal(raw, &said) != nil {
-		return Who{}, false
-	}
-	return Who{Name: said.Name, Role: said.Role, Way: "session", Until: time.Unix(said.Until, 0)}, true
+	return Who{}, false
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 )
 
 // minSecret is the least length of a token, or of a secret, in bytes. `openssl rand
@@ -18,15 +19,19 @@ func errShort(what string) error {
 // tokens admits clients that present one of two tokens.
 type tokens struct {
 	operator, viewer string
-	sessions         sessions
+	sessions         *sessions
+	guard            *guard // of the Authorization header and of the login form together
 }
 
 // Tokens lets in who knows a token: as `Authorization: Bearer TOKEN`, as the password
 // of Basic authentication, whose user name then is the name in the audit log, or through
 // the login form of the pages, which starts a session of twelve hours. Either token may
-// be empty: then there is no such role. Other tokens end all sessions.
+// be empty: then there is no such role, and no session of it. Another token ends all
+// sessions of its role. Five wrong tokens a minute are answered to one network; then it
+// waits. Handlers that share the Auth count together.
 func Tokens(operator, viewer string) Auth {
-	return &tokens{operator: operator, viewer: viewer, sessions: newSessions(operator, viewer)}
+	return &tokens{operator: operator, viewer: viewer, guard: newGuard(guessesKnown),
+		sessions: newSessions(map[Role]string{Operator: operator, Viewer: viewer})}
 }
 
 func (t *tokens) check() error {
@@ -58,8 +63,20 @@ func (t *tokens) role(token string) (role Role) {
 	}
 }
 
+// known is the role of a token that a request gives; zero: none. An error refuses the
+// request whatever the token is.
+func (t *tokens) known(r *http.Request, token string, now time.Time) (Role, error) {
+	role := t.role(token)
+	if err := t.guard.check(r, token, role, now); err != nil {
+		return 0, err
+	}
+	return role, nil
+}
+
 // Who reads the Authorization header, and without one the session.
-func (t *tokens) Who(r *http.Request) (Who, error) {
+func (t *tokens) Who(r *http.Request) (Who, error) { return t.whoAt(r, time.Now()) }
+
+func (t *tokens) whoAt(r *http.Request, now time.Time) (who Who, err error) {
 	given := r.Header.Values("Authorization")
 	if len(given) > 1 {
 		return Who{}, &denied{reason: "the request has several Authorization headers"}
@@ -68,7 +85,7 @@ func (t *tokens) Who(r *http.Request) (Who, error) {
 		return t.sessions.who(r)
 	}
 	scheme, token, _ := strings.Cut(given[0], " ")
-	who := Who{Way: "token"}
+	who.Way = "token"
 	switch {
 	case strings.EqualFold(scheme, "Bearer"):
 		token = strings.TrimSpace(token)
@@ -79,8 +96,9 @@ func (t *tokens) Who(r *http.Request) (Who, error) {
 	default:
 		return Who{}, &denied{reason: "the Authorization header must be Bearer TOKEN, or Basic with the token as the password"}
 	}
-	if who.Role = t.role(token); who.Role == 0 {
-		return Who{}, &denied{reason: "the token is not known"}
+	who.Role, err = t.known(r, token, now)
+	if err == nil && who.Role == 0 {
+		err = &denied{reason: "the token is not known"}
 	}
-	return who, nil
+	return who, err
 }

@@ -37,6 +37,8 @@ type Who struct {
 	Way     string    // how they came in: token, session, proxy, loopback, or a word of yours
 	Address string    // of the connection, without the port; Handler sets it
 	Until   time.Time // when that ends; zero: it does not. An answer that lasts ends then
+
+	session string // the id of the session; empty: there is none
 }
 
 // maxName bounds the bytes of a name that an audit log shows.
@@ -81,13 +83,13 @@ func lastRune(text string, most int) int {
 	return most
 }
 
-type whoKey struct{}
-
 // WhoFrom returns who makes the request of a context. On paths that are open to
 // everyone it is the zero Who.
 func WhoFrom(ctx context.Context) Who {
-	who, _ := ctx.Value(whoKey{}).(Who)
-	return who
+	if v := visited(ctx); v != nil {
+		return v.who
+	}
+	return Who{}
 }
 
 // addressOf is where a connection comes from, without the port.

@@ -12,32 +12,28 @@ import (
 
 func fleetRoutes() []route {
 	return []route{
-		{"GET /queues", []string{"name"}, listQueues},
+		{"GET /queues", []string{"name", "cursor", "limit"}, listQueues},
 		{"POST /queues/pause", nil, pauseQueue},
 		{"POST /queues/resume", nil, resumeQueue},
 		{"POST /queues/set", nil, setQueue},
-		{"GET /jobs", []string{"name"}, listJobs},
-		{"GET /workers", []string{"name"}, listWorkers},
+		{"GET /jobs", []string{"name", "cursor", "limit"}, listJobs},
+		{"GET /workers", []string{"name", "cursor", "limit"}, listWorkers},
 		{"GET /audit", []string{"kind", "subject", "by", "action", "since", "cursor", "limit"}, listChanges},
 		{"GET /findings", nil, findings},
 	}
 }
 
-// only keeps the items of a list that have one of the names; without names, all.
-func only[T any](list []T, names []string, name func(*T) string) []T {
-	if len(names) == 0 {
-		return list
-	}
-	return slices.DeleteFunc(list, func(one T) bool { return !slices.Contains(names, name(&one)) })
+// part is the part of a list that a request asks for.
+func (c *call) part() operate.Part {
+	return operate.Part{Names: c.Texts("name"), After: c.Text("cursor"), Limit: int(c.Number("limit", 1, store.LargestPage, store.LargestPage))}
 }
 
 func listQueues(c *call) (answer, error) {
-	names := c.Texts("name")
+	part := c.part()
 	if err := c.Err(); err != nil {
 		return answer{}, err
 	}
-	list, err := c.op.Queues(c.r.Context())
-	list.Queues = only(list.Queues, names, func(q *operate.QueueView) string { return q.Name })
+	list, err := c.op.Queues(c.r.Context(), part)
 	return ok(list), err
 }
 
@@ -97,22 +93,20 @@ func setQueue(c *call) (answer, error) {
 }
 
 func listJobs(c *call) (answer, error) {
-	names := c.Texts("name")
+	part := c.part()
 	if err := c.Err(); err != nil {
 		return answer{}, err
 	}
-	list, err := c.op.Jobs(c.r.Context())
-	list.Jobs = only(list.Jobs, names, func(j *operate.JobView) string { return j.Job })
+	list, err := c.op.Jobs(c.r.Context(), part)
 	return ok(list), err
 }
 
 func listWorkers(c *call) (answer, error) {
-	names := c.Texts("name")
+	part := c.part()
 	if err := c.Err(); err != nil {
 		return answer{}, err
 	}
-	list, err := c.op.Workers(c.r.Context())
-	list.Workers = only(list.Workers, names, func(w *store.WorkerInfo) string { return w.Name })
+	list, err := c.op.Workers(c.r.Context(), part)
 	return ok(list), err
 }
 

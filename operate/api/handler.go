@@ -27,7 +27,7 @@ func New(operator *operate.Operator, config Config) (http.Handler, error) {
 		a.mux.HandleFunc(r.pattern, func(w http.ResponseWriter, req *http.Request) { a.serve(w, req, r) })
 	}
 	return access.Handler(http.HandlerFunc(a.route), access.Config{Auth: config.Auth, Hosts: config.Hosts, Media: "application/json",
-		Refuse: refuse, Logger: config.Logger})
+		Refuse: refuse, Sessions: operator, Logger: config.Logger})
 }
 
 func (a *api) routes() []route {

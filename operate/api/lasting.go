@@ -183,7 +183,7 @@ func events(c *call) (answer, error) {
 	c.w.Header().Set("Content-Type", "text/event-stream")
 	c.w.WriteHeader(http.StatusOK)
 	text := []byte("retry: 5000\n\n")
-	for c.write(text) == nil && ctx.Err() == nil {
+	for c.write(text) == nil && ctx.Err() == nil && !access.Ended(ctx) {
 		text = next(ctx, stream)
 	}
 	return answer{}, nil

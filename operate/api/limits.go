@@ -14,7 +14,7 @@ import (
 
 func limitRoutes() []route {
 	return []route{
-		{"GET /limits", []string{"name", "caps"}, listLimits},
+		{"GET /limits", []string{"name", "caps", "cursor", "limit"}, listLimits},
 		{"GET /limits/key", []string{"name", "key"}, showGate},
 		{"PATCH /limits", []string{"name"}, changeLimit},
 		{"DELETE /limits", []string{"name"}, deleteLimit},
@@ -26,12 +26,12 @@ func limitRoutes() []route {
 }
 
 func listLimits(c *call) (answer, error) {
-	filter := store.LimitFilter{Names: c.Texts("name"), Caps: c.Switch("caps")}
-	filter.Caps = filter.Caps || len(filter.Names) > 0
+	part := c.part()
+	filter := store.LimitFilter{Names: part.Names, Caps: c.Switch("caps") || len(part.Names) > 0}
 	if err := c.Err(); err != nil {
 		return answer{}, err
 	}
-	list, err := c.op.Limits(c.r.Context(), filter)
+	list, err := c.op.Limits(c.r.Context(), filter, part)
 	return ok(list), err
 }
 
@@ -84,7 +84,7 @@ func changeLimit(c *call) (answer, error) {
 		}
 		return c.setLimitState(name, *given.State)
 	}
-	list, err := c.op.Limits(c.r.Context(), store.LimitFilter{Names: []string{name}, Caps: true})
+	list, err := c.op.Limits(c.r.Context(), store.LimitFilter{Names: []string{name}, Caps: true}, operate.Part{})
 	if err != nil {
 		return answer{}, err
 	}

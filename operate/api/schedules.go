@@ -17,7 +17,7 @@ import (
 
 func scheduleRoutes() []route {
 	return []route{
-		{"GET /schedules", []string{"name"}, listSchedules},
+		{"GET /schedules", []string{"name", "cursor", "limit"}, listSchedules},
 		{"PUT /schedules", []string{"name"}, putSchedule},
 		{"DELETE /schedules", []string{"name"}, deleteSchedule},
 		{"GET /schedules/preview", []string{"name", "next", "past"}, previewSchedule},
@@ -28,16 +28,20 @@ func scheduleRoutes() []route {
 	}
 }
 
-// listSchedules lists all, or the one of a name.
+// schedulesPage is how many schedules a page has, if it is not said: each may have large
+// args.
+const schedulesPage = 50
+
+// listSchedules lists a part of all, or the one of a name.
 func listSchedules(c *call) (answer, error) {
-	name := c.Text("name")
+	name, part := c.Text("name"), operate.Part{After: c.Text("cursor"), Limit: int(c.Number("limit", 1, store.LargestPage, schedulesPage))}
 	if err := c.Err(); err != nil {
 		return answer{}, err
 	}
 	if name != "" {
 		return c.schedule(http.StatusOK, name)
 	}
-	list, err := c.op.Schedules(c.r.Context())
+	list, err := c.op.Schedules(c.r.Context(), part)
 	return ok(list), err
 }
 

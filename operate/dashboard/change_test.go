@@ -188,7 +188,7 @@ func TestLimitsAreChanged(t *testing.T) {
 		fill(t, db, "x")
 		s := newSite(t, db)
 		limit := func() operate.LimitView {
-			list, err := s.op.Limits(t.Context(), store.LimitFilter{Names: []string{"api"}})
+			list, err := s.op.Limits(t.Context(), store.LimitFilter{Names: []string{"api"}}, operate.Part{})
 			require.NoError(t, err)
 			return list.Limits[0]
 		}

@@ -55,7 +55,7 @@ func New(operator *operate.Operator, config Config) (http.Handler, error) {
 	d := &dashboard{operator: operator, config: config, files: files, headers: newHeaders(), logger: config.Logger}
 	handler, err := access.Handler(d.routes(), access.Config{
 		Auth: config.Auth, Hosts: config.Hosts, Media: "application/x-www-form-urlencoded", Login: true, Open: []string{"/assets/"},
-		Refuse: d.refuse, Logger: config.Logger,
+		Refuse: d.refuse, Sessions: operator, Logger: config.Logger,
 	})
 	if err != nil {
 		return nil, err

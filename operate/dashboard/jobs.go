@@ -8,21 +8,26 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
+// jobList is the page of the jobs.
+type jobList struct {
+	operate.JobList
+
+	Pager pager
+}
+
 func (d *dashboard) jobs(ctx context.Context, r *request) (view, error) {
-	list, err := d.operator.Jobs(ctx)
-	if err != nil {
-		return view{}, err
-	}
 	if name := r.form.Get("name"); name != "" {
-		return d.job(ctx, r, name, list)
+		return d.job(ctx, r, name)
 	}
-	return view{page: "jobs", title: "Jobs", section: "jobs", data: list}, nil
+	list, err := d.operator.Jobs(ctx, r.part())
+	return view{page: "jobs", title: "Jobs", section: "jobs", data: jobList{list, r.pagerOf("jobs", list.Next)}}, err
 }
 
 // jobPage is the page of one job: what waits of it, what was done, and what it declares.
 type jobPage struct {
 	Name     string
 	Lanes    []operate.JobView
+	Pager    pager          // of the lanes
 	Declared *store.JobInfo // nil: no worker has declared it
 	Charts   []*chart
 	Ranges   []rangeLink
@@ -52,20 +57,19 @@ func (d *dashboard) charted(ctx context.Context, r *request, of operate.SeriesRe
 	return chartsOf(&series), ranges, nil
 }
 
-func (d *dashboard) job(ctx context.Context, r *request, name string, list operate.JobList) (view, error) {
-	shown := jobPage{Name: name}
-	for i := range list.Jobs {
-		if list.Jobs[i].Job == name {
-			shown.Lanes = append(shown.Lanes, list.Jobs[i])
-		}
+func (d *dashboard) job(ctx context.Context, r *request, name string) (view, error) {
+	list, err := d.operator.Jobs(ctx, r.part(name))
+	if err != nil {
+		return view{}, err
 	}
-	if len(shown.Lanes) == 0 {
+	shown := jobPage{Name: name, Lanes: list.Jobs, Pager: r.pagerOf("jobs", list.Next, "name", name)}
+	if len(shown.Lanes) == 0 && shown.Pager.First {
 		return view{}, fmt.Errorf("job %q: %w", clip(200, name), store.ErrNotFound)
 	}
 	if job, err := d.operator.Job(ctx, name); err == nil {
 		shown.Declared = &job
 	}
-	err := together(ctx, func(ctx context.Context) error {
+	err = together(ctx, func(ctx context.Context) error {
 		problems, err := r.do.Problems(ctx, operate.ProblemFilter{Jobs: []string{name}})
 		shown.Problems = problems.Groups
 		return err

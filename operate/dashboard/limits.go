@@ -23,17 +23,24 @@ type limitPage struct {
 	Keyed bool
 }
 
+// limitList is the page of the limits.
+type limitList struct {
+	operate.LimitList
+
+	Pager pager
+}
+
 func (d *dashboard) limits(ctx context.Context, r *request) (view, error) {
 	if name := r.form.Get("name"); name != "" {
 		return d.limit(ctx, r, name)
 	}
-	list, err := d.operator.Limits(ctx, store.LimitFilter{Caps: true})
-	return view{page: "limits", title: "Limits", section: "limits", data: list}, err
+	list, err := d.operator.Limits(ctx, store.LimitFilter{Caps: true}, r.part())
+	return view{page: "limits", title: "Limits", section: "limits", data: limitList{list, r.pagerOf("limits", list.Next)}}, err
 }
 
 // limitOf is one limit, or ErrNotFound.
 func (d *dashboard) limitOf(ctx context.Context, name string) (operate.LimitView, error) {
-	list, err := d.operator.Limits(ctx, store.LimitFilter{Names: []string{name}, Caps: true})
+	list, err := d.operator.Limits(ctx, store.LimitFilter{Names: []string{name}, Caps: true}, operate.Part{})
 	if err == nil && len(list.Limits) == 0 {
 		err = fmt.Errorf("limit %q: %w", clip(200, name), store.ErrNotFound)
 	}

@@ -16,7 +16,7 @@ const (
 )
 
 // live streams hints that something may have changed, never what: the page then asks
-// for itself again. It ends with the session.
+// for itself again. It ends with the session, a few seconds after a logout.
 func (d *dashboard) live(w http.ResponseWriter, r *http.Request) {
 	stream, err := d.operator.StreamWithoutSurveys()
 	if err != nil { // too many are open: the page asks by the clock
@@ -35,7 +35,7 @@ func (d *dashboard) live(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.WriteHeader(http.StatusOK)
 	text := "retry: 5000\n\n"
-	for sent(w, text) && ctx.Err() == nil {
+	for sent(w, text) && ctx.Err() == nil && !access.Ended(ctx) {
 		text = nextHint(ctx, stream)
 	}
 }

@@ -1,7 +1,9 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/durable-worker/durable-worker/operate"
@@ -33,7 +35,7 @@ func (d *dashboard) overview(ctx context.Context, r *request) (view, error) {
 		shown.Attention = attention.Items
 		return err
 	}, func(ctx context.Context) error {
-		queues, err := d.operator.Queues(ctx)
+		queues, err := d.operator.Queues(ctx, operate.Part{})
 		shown.Queues = queues.Queues
 		return err
 	}, func(ctx context.Context) error {
@@ -52,10 +54,27 @@ func (d *dashboard) overview(ctx context.Context, r *request) (view, error) {
 		return view{}, err
 	}
 	shown.oldest()
+	shown.Queues = busiest(shown.Queues, queuesShown)
 	if shown.Capacity.N > 0 {
 		shown.Full = shareOf(shown.Executing.N / shown.Capacity.N)
 	}
 	return view{page: "overview", title: "Overview", section: "overview", data: shown}, nil
+}
+
+// queuesShown is how many queues the overview has.
+const queuesShown = 20
+
+// busiest are the queues with the most runs that wait or execute, so many at most, by name.
+func busiest(queues []operate.QueueView, most int) []operate.QueueView {
+	if len(queues) <= most {
+		return queues
+	}
+	slices.SortStableFunc(queues, func(a, b operate.QueueView) int {
+		return cmp.Or(cmp.Compare(b.Pending.N, a.Pending.N), cmp.Compare(b.Running.N, a.Running.N))
+	})
+	queues = queues[:most]
+	slices.SortFunc(queues, func(a, b operate.QueueView) int { return cmp.Compare(a.Name, b.Name) })
+	return queues
 }
 
 // oldest adds the rates of the queues, and finds the one whose oldest run is due for longest.
@@ -78,7 +97,17 @@ func (o *overview) oldest() {
 // button.
 type attended struct{ To, Word string }
 
+// attendedList are the lists of what each kind is about.
+var attendedList = map[operate.AttentionKind]attended{ //nolint:gochecknoglobals // a constant table
+	operate.AttentionOverdue: {"queues", "Queues"}, operate.AttentionIsolatedWaiting: {"queues", "Queues"}, operate.AttentionDead: {"problems", "Problems"},
+	operate.AttentionScheduleFault: {"schedules", "Schedules"}, operate.AttentionScheduleLate: {"schedules", "Schedules"},
+	operate.AttentionScheduleOrphaned: {"schedules", "Schedules"}, operate.AttentionLimitFull: {"limits", "Limits"},
+}
+
 func attendedOf(a operate.Attention) attended {
+	if to, many := attendedList[a.Kind]; many && a.Subject == "" { // of many
+		return to
+	}
 	switch a.Kind {
 	case operate.AttentionPausedWithWork:
 		return attended{"queues", "Queues"}

@@ -5,12 +5,20 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store"
 )
 
-func (d *dashboard) queues(ctx context.Context, _ *request) (view, error) {
-	list, err := d.operator.Queues(ctx)
-	return view{page: "queues", title: "Queues", section: "queues", data: list}, err
+// queueList is the page of the queues.
+type queueList struct {
+	operate.QueueList
+
+	Pager pager
+}
+
+func (d *dashboard) queues(ctx context.Context, r *request) (view, error) {
+	list, err := d.operator.Queues(ctx, r.part())
+	return view{page: "queues", title: "Queues", section: "queues", data: queueList{list, r.pagerOf("queues", list.Next)}}, err
 }
 
 func (d *dashboard) askQueue(_ context.Context, r *request) (view, error) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/durable-worker/durable-worker/internal/storable"
 	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/operate/access"
 	"github.com/durable-worker/durable-worker/store"
@@ -86,6 +87,9 @@ func (d *dashboard) make(ctx context.Context, r *request, maker makes) (view, er
 	r.form = url.Values{}
 	for name, values := range r.Form {
 		for _, value := range values {
+			if !storable.IsText(name) || !storable.IsText(value) {
+				return view{}, fmt.Errorf("%w: %s %q: want text in UTF-8, without NUL", store.ErrInvalid, storable.Text(name, 100), clip(100, value))
+			}
 			r.form.Add(name, strings.ReplaceAll(value, "\r\n", "\n")) // browsers end lines so
 		}
 	}

@@ -20,10 +20,10 @@ type runList struct {
 	Filter   store.Filter
 	Form     url.Values // as it was asked
 	States   []stateTab
-	Jobs     []choice
-	Queues   []choice
-	NextTo   string // address of the next page; empty: this is the last
-	First    bool   // this is the first page
+	Jobs     []choice // nil: there are too many to offer
+	Queues   []choice // likewise
+	NextTo   string   // address of the next page; empty: this is the last
+	First    bool     // this is the first page
 	FirstTo  string
 	Searched *stamp // how far back the search came; nil: to the end, or the page is full
 	Bare     bool   // no condition at all
@@ -99,27 +99,25 @@ func (d *dashboard) search(ctx context.Context, r *request) (string, error) {
 
 // choices fills in what the filter offers.
 func (d *dashboard) choices(ctx context.Context, shown *runList) error {
-	jobs, err := d.operator.Jobs(ctx)
+	known, err := d.operator.Known(ctx)
 	if err != nil {
 		return err
 	}
-	names, queues := map[string]bool{}, map[string]bool{}
-	for i := range jobs.Jobs {
-		names[jobs.Jobs[i].Job], queues[jobs.Jobs[i].Queue] = true, true
-	}
-	shown.Jobs, shown.Queues = choicesOf(names, shown.Filter.Jobs), choicesOf(queues, shown.Filter.Queues)
+	shown.Jobs, shown.Queues = choicesOf(known.Jobs, shown.Filter.Jobs), choicesOf(known.Queues, shown.Filter.Queues)
 	return nil
 }
 
-// choicesOf are the known values and those that are chosen.
-func choicesOf(known map[string]bool, chosen []string) (choices []choice) {
-	for _, value := range chosen {
-		known[value] = true
+// choicesOf are the known values and those that are chosen; nil: there are too many.
+func choicesOf(known, chosen []string) []choice {
+	values := slices.Concat(known, chosen)
+	slices.Sort(values)
+	if values = slices.Compact(values); len(values) > choicesMost {
+		return nil
 	}
-	for value := range known {
-		choices = append(choices, choice{Value: value, Chosen: slices.Contains(chosen, value)})
+	choices := make([]choice, len(values))
+	for i, value := range values {
+		choices[i] = choice{Value: value, Chosen: slices.Contains(chosen, value)}
 	}
-	slices.SortFunc(choices, func(a, b choice) int { return cmp.Compare(a.Value, b.Value) })
 	return choices
 }
 

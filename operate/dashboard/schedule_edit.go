@@ -95,15 +95,13 @@ func saved(ctx context.Context, r *request, asked view, schedule store.Schedule)
 
 // askNewSchedule asks for a schedule that is not there yet.
 func (d *dashboard) askNewSchedule(ctx context.Context, r *request) (view, error) {
-	list, err := d.operator.Jobs(ctx)
+	known, err := d.operator.Known(ctx)
 	if err != nil {
 		return view{}, err
 	}
-	var names []string
-	for i := range list.Jobs {
-		if name := list.Jobs[i].Job; len(names) == 0 || names[len(names)-1] != name {
-			names = append(names, name)
-		}
+	job := input{Name: "job", Label: "Job", Value: r.form.Get("job")}
+	if len(known.Jobs) <= choicesMost {
+		job.Choices = chosen(r.form.Get("job"), known.Jobs...)
 	}
 	given := func(name, otherwise string) string {
 		if r.form.Has(name) {
@@ -115,7 +113,7 @@ func (d *dashboard) askNewSchedule(ctx context.Context, r *request) (view, error
 	if r.who.Args {
 		args = given("args", "{}")
 	}
-	rows := append([][]input{{{Name: "name", Label: "Name", Value: r.form.Get("name"), Hint: "nightly-report"}, {Name: "job", Label: "Job", Choices: chosen(r.form.Get("job"), names...)}}},
+	rows := append([][]input{{{Name: "name", Label: "Name", Value: r.form.Get("name"), Hint: "nightly-report"}, job}},
 		ruleRows(given, "", args, store.Schedule{})...)
 	rows = append(rows, []input{{Name: "queue", Label: "Queue", Value: r.form.Get("queue"), Hint: "that of the job"}, {Name: "tags", Label: "Tags", Value: r.form.Get("tags"), Hint: "with commas between"}})
 	return r.ask("schedules", question{To: "schedules/new", Title: "Create a schedule", Verb: "Create", Keep: "Not now", Second: "Preview", Rows: rows,

@@ -9,9 +9,10 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// scheduleList is the page of all schedules.
+// scheduleList is the page of the schedules.
 type scheduleList struct {
 	Schedules []scheduleRow
+	Pager     pager
 }
 
 // scheduleRow is one schedule in the list.
@@ -74,11 +75,11 @@ func (d *dashboard) schedules(ctx context.Context, r *request) (view, error) {
 	if name := r.form.Get("name"); name != "" {
 		return d.schedule(ctx, r, name)
 	}
-	list, err := r.do.Schedules(ctx)
+	list, err := r.do.Schedules(ctx, r.part())
 	if err != nil {
 		return view{}, err
 	}
-	shown := scheduleList{}
+	shown := scheduleList{Pager: r.pagerOf("schedules", list.Next)}
 	for i := range list.Schedules {
 		shown.Schedules = append(shown.Schedules, scheduleRowOf(list.Schedules[i], r.now))
 	}

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"context"
 
+	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -13,9 +14,16 @@ type workerPage struct {
 	Runs []store.Record // that workers of its name execute
 }
 
-func (d *dashboard) workers(ctx context.Context, _ *request) (view, error) {
-	list, err := d.operator.Workers(ctx)
-	return view{page: "workers", title: "Workers", section: "workers", data: list}, err
+// workerList is the page of the workers.
+type workerList struct {
+	operate.WorkerList
+
+	Pager pager
+}
+
+func (d *dashboard) workers(ctx context.Context, r *request) (view, error) {
+	list, err := d.operator.Workers(ctx, r.part())
+	return view{page: "workers", title: "Workers", section: "workers", data: workerList{list, r.pagerOf("workers", list.Next)}}, err
 }
 
 func (d *dashboard) worker(ctx context.Context, r *request) (view, error) {

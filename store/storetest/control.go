@@ -29,6 +29,7 @@ func operateTests() map[string]func(*testing.T, *fixture) {
 		"an order that makes no sense is refused and changes nothing":        orderRefused,
 		"what is changed is audited once, what is not is not":                orderAudited,
 		"what is hidden of a run is shown once the audit says to whom":       revealed,
+		"a session ends once, and the audit says by whom":                    sessionEnded,
 		"a rerun is a new run, audited under the one it is made after":       rerun,
 	}
 }

@@ -186,6 +186,29 @@ func revealed(t *testing.T, f *fixture) {
 	}
 }
 
+func sessionEnded(t *testing.T, f *fixture) {
+	for _, session := range []string{"one", "another", "one"} {
+		if err := f.store.EndSession(f.ctx, session, "ann@192.0.2.7 (session)"); err != nil {
+			t.Errorf("EndSession: %v", err)
+		}
+	}
+	changes := f.changes(store.ChangeFilter{Kind: store.KindSession, Subject: "one"})
+	if len(changes) != 1 || changes[0].Action != "end" || changes[0].Actor != "ann@192.0.2.7 (session)" || changes[0].Detail != nil {
+		t.Errorf("audited %+v", changes)
+	}
+	if all := f.changes(store.ChangeFilter{Kind: store.KindSession}); len(all) != 2 {
+		t.Errorf("audited %+v", all)
+	}
+	for _, bad := range []string{"", "a\x00b", "a\xffb", "a\nb", strings.Repeat("x", store.MaxNameLength+1)} {
+		if err := f.store.EndSession(f.ctx, bad, "ann"); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("session %q: %v", bad, err)
+		}
+	}
+	if err := f.store.EndSession(f.ctx, "one", ""); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("by nobody: %v", err)
+	}
+}
+
 func rerun(t *testing.T, f *fixture) {
 	of, made := newRun(), newRun(func(r *store.NewRun) { r.Args = []byte(`{"other": true}`) })
 	f.enqueue(of)

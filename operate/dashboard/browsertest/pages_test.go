@@ -14,6 +14,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/operate/dashboard/browsertest/browser"
 	"github.com/durable-worker/durable-worker/operate/dashboard/browsertest/scene"
 	"github.com/durable-worker/durable-worker/store"
@@ -148,7 +149,7 @@ func TestEveryFormWorksWithoutScripts(t *testing.T) {
 	require.NoError(t, b.Show(s.URL, browser.View{Path: "queues", Width: 1280, Height: 900, NoScript: true}))
 	require.NoError(t, b.Run(chromedp.Click(`a[href*="name=sync"][href*="action=pause"]`), chromedp.WaitVisible("main form.confirm"),
 		chromedp.Click("main form.confirm button.main"), chromedp.WaitVisible("[data-notice]")))
-	queues, err := s.Operator.Queues(t.Context())
+	queues, err := s.Operator.Queues(t.Context(), operate.Part{})
 	require.NoError(t, err)
 	for _, queue := range queues.Queues {
 		require.Equal(t, queue.Name == "sync" || queue.Name == "newsletter", queue.Paused, queue.Name)

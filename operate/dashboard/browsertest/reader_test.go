@@ -100,7 +100,7 @@ func TestAReaderNeedsNoMouse(t *testing.T) {
 		require.NoError(t, b.Run(chromedp.KeyEvent(kb.Tab)))
 	}
 	require.NoError(t, b.Run(chromedp.KeyEvent(kb.Enter), chromedp.WaitVisible("[data-notice]")))
-	list, err := s.Operator.Queues(t.Context())
+	list, err := s.Operator.Queues(t.Context(), operate.Part{})
 	require.NoError(t, err)
 	for _, queue := range list.Queues {
 		require.Equal(t, queue.Name != "mail", queue.Paused, queue.Name)

@@ -315,7 +315,7 @@ func (s *Scene) Pages(ctx context.Context) (map[string]string, error) {
 			}
 		}
 	}
-	workers, err := s.Operator.Workers(ctx)
+	workers, err := s.Operator.Workers(ctx, operate.Part{})
 	for i := range workers.Workers {
 		pages["worker"] = "workers/" + workers.Workers[i].Instance.String()
 	}

@@ -186,6 +186,36 @@ func (q *Queries) AuditReveal(ctx context.Context, arg AuditRevealParams) ([]int
 	return items, nil
 }
 
+const AuditSessionEnd = `-- name: AuditSessionEnd :exec
+INSERT INTO durable.audit (actor, kind, subject, action)
+SELECT $1::text, $2::text, $3::text, $4::text
+WHERE NOT EXISTS (
+    SELECT 1
+    FROM durable.audit ended
+    WHERE ended.kind = $2::text
+      AND ended.subject = $3::text
+)
+`
+
+type AuditSessionEndParams struct {
+	Actor   string
+	Kind    string
+	Session string
+	Action  string
+}
+
+// Index: audit_subject. Locks: only what it inserts. Idempotent: a repeat finds the row; two
+// at the same moment, which do not see each other's, store two, which say the same.
+func (q *Queries) AuditSessionEnd(ctx context.Context, arg AuditSessionEndParams) error {
+	_, err := q.db.Exec(ctx, AuditSessionEnd,
+		arg.Actor,
+		arg.Kind,
+		arg.Session,
+		arg.Action,
+	)
+	return err
+}
+
 const CancelPending = `-- name: CancelPending :many
 WITH taken AS MATERIALIZED (
     DELETE FROM durable.ready
