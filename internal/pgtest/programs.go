@@ -72,7 +72,17 @@ func versionOf(dir string) int {
 	return n
 }
 
-func (p programs) path(name string) string { return filepath.Join(p.dir, name) }
+// path is where a program is: beside the server, or beside what the server's name links to.
+func (p programs) path(name string) string {
+	path := filepath.Join(p.dir, name)
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	if server, err := filepath.EvalSymlinks(filepath.Join(p.dir, "postgres")); err == nil {
+		return filepath.Join(filepath.Dir(server), name)
+	}
+	return path
+}
 
 func (p programs) command(name string, args ...string) *exec.Cmd {
 	return p.asOwner(p.path(name), args...)

@@ -85,13 +85,15 @@ func (b *setBack) play(steps int) {
 	verbs := b.verbs()
 	for range steps {
 		b.stores[0] = one(b.history, b.processes...)
-		switch b.random.IntN(14) {
+		switch b.random.IntN(15) {
 		case 0:
 			b.keep()
 		case 1:
 			b.fail()
 		case 2:
 			b.failAmidSettles()
+		case 3:
+			b.failAmidEnqueues()
 		default:
 			verbs[b.random.IntN(len(verbs))]()
 		}
@@ -132,6 +134,27 @@ func (b *setBack) failAmidSettles() {
 	b.nothingIsWithoutALease()
 }
 
+// failAmidEnqueues loses what a program has enqueued, which then enqueues its like.
+func (b *setBack) failAmidEnqueues() {
+	b.stores[0] = b.processes[0]
+	runs := b.newRuns()
+	enqueue := func(what string) {
+		b.each(what+b.ids(runs), func(s backend.Store) any {
+			receipts, err := s.Enqueue(b.t.Context(), runs...)
+			return []any{receipts, wordOf(err)}
+		})
+	}
+	b.keep()
+	enqueue("enqueue, to be lost, ")
+	b.fail()
+	b.stores[0] = b.processes[0]
+	for i := range runs {
+		runs[i].ID = store.NewRunID()
+	}
+	b.known = append(b.known, runs...)
+	enqueue("enqueue their like ")
+}
+
 // unless are tables that are not set back.
 var unless = []string{"limit_lanes"} //nolint:gochecknoglobals // a constant
 
@@ -149,7 +172,7 @@ func (b *setBack) fail() {
 	for _, process := range b.processes {
 		b.reconnect(process)
 	}
-	for _, process := range b.processes { // its workers notice that it is not the server of before
+	for _, process := range b.processes[1:] { // their workers notice that it is not the server of before; the first one only enqueues
 		done, err := process.Reclaim(b.t.Context(), store.ReclaimRequest{MaxCrashes: 3, Limit: 100, Server: 1})
 		require.NoError(b.t, err)
 		require.Empty(b.t, done.Runs)
