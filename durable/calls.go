@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/durable-worker/durable-worker/internal/saturate"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -20,7 +21,7 @@ func (w *Worker) due(due store.Due) {
 	default:
 		w.claimer.wakeUps.Add(due)
 		if due.For > 0 && due.After == 0 {
-			w.claimer.wakeUps.Watch(due, w.config.Elapsed()+due.For)
+			w.claimer.wakeUps.Watch(due, saturate.Add(w.config.Elapsed(), due.For))
 		}
 		w.poller.Call(due.After)
 		if due.After == 0 && due.Runs > 0 && !w.hasRoom() {
@@ -63,10 +64,11 @@ func (w *Worker) expect(due store.Due) {
 	if at.In = 0; due.After > 0 { // another worker answers first; this one passes nothing on
 		at.After, at.Runs = 0, 0
 	}
-	wait := due.In + due.In/clocksDiffer + dueMargin + due.After
-	if due.Runs == 0 || !w.claimer.expected.add(due, w.config.Elapsed()+due.In, wait, func() { w.due(at) }) {
-		w.claimer.wakeUps.Expect(w.config.Elapsed() + due.In + due.After)
-		w.poller.Call(due.In + due.After)
+	now, claimed := w.config.Elapsed(), saturate.Add(due.In, due.After)
+	wait := saturate.Add(claimed, due.In/clocksDiffer+dueMargin)
+	if due.Runs == 0 || !w.claimer.expected.add(due, saturate.Add(now, due.In), wait, func() { w.due(at) }) {
+		w.claimer.wakeUps.Expect(saturate.Add(now, claimed))
+		w.poller.Call(claimed)
 	}
 }
 

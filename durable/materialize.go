@@ -6,6 +6,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/internal/await"
 	"github.com/durable-worker/durable-worker/internal/recur"
+	"github.com/durable-worker/durable-worker/internal/saturate"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -138,7 +139,7 @@ func (w *Worker) nextPause(made *store.MaterializeResult, err error) time.Durati
 		w.config.Logger.Debug("another worker materializes, skipping", "event", "schedule.busy")
 		return pause
 	case w.listens.Load():
-		pause *= idleFactor
+		pause = saturate.Times(idleFactor, pause)
 	}
 	if made.Next >= 0 {
 		pause = min(pause, max(made.Next, materializeMinPause))

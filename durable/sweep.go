@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/durable-worker/durable-worker/internal/saturate"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -78,7 +79,7 @@ func (w *Worker) sweepLoop(ctx context.Context) {
 // been under way for so long.
 func (w *Worker) sweepPause(swept *store.SweepResult, took, underway time.Duration) time.Duration {
 	pause := sweepDutyFactor * took
-	if underway > sweepBehind*w.config.SweepInterval {
+	if underway > saturate.Times(sweepBehind, w.config.SweepInterval) {
 		pause = took
 	}
 	if swept.Deleted+len(swept.Returned)+swept.Mended == 0 {

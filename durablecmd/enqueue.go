@@ -61,6 +61,11 @@ func (v enqueueVerb) Run(ctx context.Context, p *program) error {
 			return usage("--id: %w", err)
 		}
 	}
+	for flag, at := range map[string]*timestamp{"--at": v.At, "--expires-at": v.ExpiresAt} {
+		if at != nil && time.Time(*at).IsZero() { // which elsewhere says that there is none
+			return usage("%s: want a year from 1970 to 9999", flag)
+		}
+	}
 	keys, err := v.Keys.options()
 	if err != nil {
 		return err

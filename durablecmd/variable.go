@@ -116,9 +116,9 @@ func workerVariables() []variable {
 
 func leaseVariables() []variable {
 	return []variable{
-		{name: varLease, standard: "30s", unit: "duration", constraint: "a duration of at least 1s",
+		{name: varLease, standard: "30s", unit: "duration", constraint: "a duration of at least 1s and " + atMostDelay,
 			show:  func(c Config) string { return c.LeaseDuration.String() },
-			valid: func(c Config) bool { return c.LeaseDuration >= lease.MinDuration }},
+			valid: func(c Config) bool { return within(c.LeaseDuration, lease.MinDuration, lease.MaxDuration) }},
 		{name: varHeartbeat, standard: "a third of " + varLease, unit: "duration", than: varLease,
 			constraint: "a duration of at least 1ms and at most half of " + varLease,
 			show:       func(c Config) string { return c.Heartbeat.String() },
@@ -126,14 +126,16 @@ func leaseVariables() []variable {
 			why: func(c Config) string {
 				return fmt.Sprintf("want a duration of at least 1ms and at most half of %s, which is %v", varLease, c.LeaseDuration)
 			}},
-		{name: varRetryDelay, standard: "5s", unit: "duration", constraint: "a duration of 0 or more",
+		{name: varRetryDelay, standard: "5s", unit: "duration", constraint: "a duration of 0 or more, " + atMostDelay,
 			show:  func(c Config) string { return c.RetryDelay.String() },
-			valid: func(c Config) bool { return c.RetryDelay >= 0 }},
-		{name: "DURABLE_RETRY_DELAY_MAX", standard: "1h", unit: "duration", constraint: "a duration, at least 1ms and at least " + varRetryDelay, than: varRetryDelay,
-			show:  func(c Config) string { return c.RetryDelayMax.String() },
-			valid: func(c Config) bool { return c.RetryDelayMax >= max(c.RetryDelay, time.Millisecond) },
+			valid: func(c Config) bool { return within(c.RetryDelay, 0, store.MaxDelay) }},
+		{name: "DURABLE_RETRY_DELAY_MAX", standard: "1h", unit: "duration", constraint: "a duration, at least 1ms and at least " + varRetryDelay + ", " + atMostDelay, than: varRetryDelay,
+			show: func(c Config) string { return c.RetryDelayMax.String() },
+			valid: func(c Config) bool {
+				return within(c.RetryDelayMax, max(c.RetryDelay, time.Millisecond), store.MaxDelay)
+			},
 			why: func(c Config) string {
-				return fmt.Sprintf("want a duration, at least 1ms and at least %s, which is %v", varRetryDelay, c.RetryDelay)
+				return fmt.Sprintf("want a duration, at least 1ms and at least %s, which is %v, "+atMostDelay, varRetryDelay, c.RetryDelay)
 			}},
 		{name: "DURABLE_RETRY_JITTER_RATIO", standard: "0.2", unit: "ratio", constraint: "a number from 0 (off) to 1",
 			show:  func(c Config) string { return ratio(c.RetryJitter) },

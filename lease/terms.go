@@ -6,13 +6,17 @@ import (
 	"time"
 )
 
-// MinDuration is the shortest lease that [Terms.Validate] accepts.
-const MinDuration = time.Second
+// MinDuration is the shortest lease that [Terms.Validate] accepts, and MaxDuration the
+// longest.
+const (
+	MinDuration = time.Second
+	MaxDuration = 100 * 365 * 24 * time.Hour
+)
 
 // Terms say how long a lease lasts and how often it is renewed.
 type Terms struct {
 	// Duration is the life of a lease from one renewal to its expiry on the
-	// store's clock. At least one second; default 30 s.
+	// store's clock. One second to 100 years; default 30 s.
 	Duration time.Duration
 	// Heartbeat is the time between two renewals. Default Duration/3; at most
 	// Duration/2, so that a second try fits before the deadline.
@@ -35,6 +39,9 @@ func (t Terms) Validate() error {
 	var faults []error
 	if t.Duration < MinDuration {
 		faults = append(faults, fmt.Errorf("lease duration %v is below %v", t.Duration, MinDuration))
+	}
+	if t.Duration > MaxDuration {
+		faults = append(faults, fmt.Errorf("lease duration %v: want at most %v", t.Duration, MaxDuration))
 	}
 	if t.Heartbeat <= 0 {
 		faults = append(faults, fmt.Errorf("heartbeat interval %v is not positive", t.Heartbeat))

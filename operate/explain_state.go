@@ -106,7 +106,7 @@ func (e *explaining) worker(x *Execution) {
 			continue
 		}
 		// It has unexpired leases, or it is silent: then these are not renewed.
-		if ago := time.Duration(w.SeenAgo); ago > rules.SilentAfter*time.Duration(w.Every) {
+		if ago := time.Duration(w.SeenAgo); ago > rules.SilentAfter(w.Every) {
 			e.block(Blocker{Kind: BlockerWorkerSilent, Text: fmt.Sprintf("%s has not reported for %s", described(w), span(ago)), Since: &w.SeenAt}, nil,
 				Remedy{"workers", RoleViewer, "see the worker", "workers show " + w.Instance.String()[:8]})
 		}

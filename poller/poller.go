@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/internal/protocol"
+	"github.com/durable-worker/durable-worker/internal/saturate"
 )
 
 // Config reports a Poller how much to ask for and how long to sleep. Every field
@@ -63,7 +64,7 @@ func (p *Poller[T]) Wake() {
 // something is due, and this poller, of many, is the one to look. Unlike a Wake it
 // is never put off, however many have been in vain.
 func (p *Poller[T]) Call(after time.Duration) {
-	at := max(int64(p.config.Elapsed()+after), 1)
+	at := max(int64(saturate.Add(p.config.Elapsed(), after)), 1)
 	for {
 		earliest := p.called.Load()
 		if earliest != 0 && earliest <= at {

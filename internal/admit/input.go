@@ -1,6 +1,7 @@
 package admit
 
 import (
+	"math"
 	"time"
 
 	"github.com/google/uuid"
@@ -224,13 +225,14 @@ func Quantum(room, gates int) int {
 	if gates <= 0 {
 		return room
 	}
-	return (room + gates - 1) / gates
+	return room/gates + min(room%gates, 1)
 }
 
 // Depth is how many waiters to read from each line of the worker's lanes: one
 // more than the quantum, to see whether another is left; all that the worker can
 // take where the limit acts on those beyond its places.
 func Depth(room, gates int, action store.LimitAction) int {
+	room = min(room, math.MaxInt32-1)
 	if action > store.FullWait {
 		return room + 1
 	}

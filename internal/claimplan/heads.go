@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/durable-worker/durable-worker/internal/saturate"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -57,7 +58,7 @@ func (p *Plan) SetHeads(reading Reading, heads []store.Head, now, again time.Dur
 	p.setHeads(heads)
 	p.headsAt, p.headsDue, p.nextAt = reading.began, reading.began+again, -1
 	if p.next >= 0 {
-		p.nextAt = now + p.next
+		p.nextAt = saturate.Add(now, p.next)
 	}
 	p.idle = p.nothingDue()
 }
@@ -73,7 +74,7 @@ func (p *Plan) setHeads(heads []store.Head) {
 	}
 	p.follows = false
 	for _, h := range heads {
-		if in := h.In + min(h.After, most); h.Waiting && h.In > 0 && (p.next < 0 || in < p.next) {
+		if in := saturate.Add(h.In, min(h.After, most)); h.Waiting && h.In > 0 && (p.next < 0 || in < p.next) {
 			p.next = in
 		}
 		due := h.Waiting && h.In <= 0
@@ -107,10 +108,10 @@ func (p *Plan) setHeads(heads []store.Head) {
 }
 
 // clockOf is the store's time when the heads were read; the zero time: they do
-// not show it.
+// not show it. A head that is further away than a duration can say does not.
 func clockOf(heads []store.Head) time.Time {
 	for _, h := range heads {
-		if h.Waiting {
+		if h.Waiting && h.In > saturate.LongestBack && h.In < saturate.Longest {
 			return h.DueAt.Add(-h.In)
 		}
 	}
@@ -142,7 +143,7 @@ func (p *Plan) Isolated() []store.Head { return p.isolated }
 
 // IsolatedFor is how long the oldest isolated run has been due; there is one.
 func (p *Plan) IsolatedFor(now time.Duration) time.Duration {
-	return now - p.headsAt - p.isolated[0].In
+	return saturate.Add(now-p.headsAt, -max(p.isolated[0].In, -saturate.Longest))
 }
 
 // AnyDue reports whether an ordinary lane is due.

@@ -1,6 +1,10 @@
 package protocol
 
-import "time"
+import (
+	"time"
+
+	"github.com/durable-worker/durable-worker/internal/saturate"
+)
 
 // Ask decides when a poller asks for more, and for how many.
 //
@@ -105,12 +109,12 @@ func (a *Ask) Step(e AskEvent) AskEffects {
 			a.call(e)
 		}
 	case AskCalled:
-		a.recall(e.At + e.Next)
+		a.recall(saturate.Add(e.At, e.Next))
 	case AskAnswered:
 		a.answered(e)
 	case AskFailed:
 		a.asking, a.woken, a.called, a.recalled = false, false, false, false
-		a.sleeping = e.At + a.backoff(e.Random)
+		a.sleeping = saturate.Add(e.At, a.backoff(e.Random))
 		a.failures++
 	}
 	return a.decide(e.At)
@@ -128,7 +132,7 @@ func (a *Ask) answered(e AskEvent) {
 	}
 	a.called = false
 	if !e.Left {
-		a.sleeping = e.At + a.sleep(e.Next, e.Random)
+		a.sleeping = saturate.Add(e.At, a.sleep(e.Next, e.Random))
 	}
 	if a.woken {
 		a.woken = false
@@ -166,10 +170,10 @@ func (a *Ask) call(e AskEvent) {
 // sleep is the jittered interval, cut short when something is known to come
 // due; then a small random part keeps the workers of a fleet from asking in step.
 func (a *Ask) sleep(next time.Duration, random float64) time.Duration {
-	pause := time.Duration(float64(a.Interval) * (1 + a.Jitter*(2*random-1)))
+	pause := saturate.Scale(a.Interval, 1+a.Jitter*(2*random-1))
 	if next >= 0 {
 		spread := min(a.Interval/20, 20*time.Millisecond)
-		pause = min(pause, next+time.Duration(float64(spread)*random))
+		pause = min(pause, saturate.Add(next, time.Duration(float64(spread)*random)))
 	}
 	return max(pause, 0)
 }

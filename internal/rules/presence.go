@@ -7,17 +7,24 @@ import (
 	"slices"
 	"time"
 
+	"github.com/durable-worker/durable-worker/internal/saturate"
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// SilentAfter is how many intervals without a report make a worker silent.
-const SilentAfter = 3
+// silentAfter is how many intervals without a report make a worker silent.
+const silentAfter = 3
+
+// SilentAfter is how long without a report makes a worker silent that reports at an
+// interval.
+func SilentAfter(every store.Duration) time.Duration {
+	return saturate.Times(silentAfter, time.Duration(every))
+}
 
 // WorkerState is the state of a worker that has reported a time ago and that holds
 // some unexpired leases.
 func WorkerState(p *store.Presence, ago time.Duration, leases int) store.WorkerState {
 	switch {
-	case ago > SilentAfter*time.Duration(p.Every) && leases == 0:
+	case ago > SilentAfter(p.Every) && leases == 0:
 		return store.Silent
 	case p.Draining:
 		return store.Draining

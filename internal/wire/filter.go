@@ -72,6 +72,17 @@ func (t *text) UnmarshalJSON(value []byte) error {
 	return nil
 }
 
+// when is a condition that must be a time when it is given: the zero time is none.
+type when struct{ time.Time }
+
+// UnmarshalJSON reads the condition.
+func (w *when) UnmarshalJSON(value []byte) error {
+	if err := json.Unmarshal(value, &w.Time); err != nil || w.IsZero() {
+		return errors.New("want a time such as 2030-01-31T08:00:00Z, of a year from 1970 to 9999, or leave it out")
+	}
+	return nil
+}
+
 // Filter is a filter of runs in a JSON body, with the words of the query.
 type Filter struct {
 	State      []store.State  `json:"state,omitempty"`
@@ -85,21 +96,21 @@ type Filter struct {
 	Args       text           `json:"args,omitempty"`
 	Metadata   store.Metadata `json:"metadata,omitempty"`
 	ID         []store.RunID  `json:"id,omitempty"`
-	Since      time.Time      `json:"since,omitzero"`
-	Until      time.Time      `json:"until,omitzero"`
-	EndedSince time.Time      `json:"ended_since,omitzero"`
+	Since      when           `json:"since,omitzero"`
+	Until      when           `json:"until,omitzero"`
+	EndedSince when           `json:"ended_since,omitzero"`
 }
 
 // FilterOf is a filter as it is written in JSON.
 func FilterOf(f store.Filter) Filter {
 	return Filter{State: f.States, Job: f.Jobs, Queue: f.Queues, Tag: text(f.Tag), Key: text(f.Key), Schedule: text(f.Schedule),
 		Worker: text(f.Worker), Error: text(f.Error), Args: text(f.Args),
-		Metadata: f.Metadata, ID: f.IDs, Since: f.Since, Until: f.Until, EndedSince: f.EndedSince}
+		Metadata: f.Metadata, ID: f.IDs, Since: when{f.Since}, Until: when{f.Until}, EndedSince: when{f.EndedSince}}
 }
 
 // Filter is the filter that was read from JSON.
 func (f Filter) Filter() store.Filter {
 	return store.Filter{States: f.State, Jobs: f.Job, Queues: f.Queue, Tag: string(f.Tag), Key: string(f.Key), Schedule: string(f.Schedule),
 		Worker: string(f.Worker), Error: string(f.Error), Args: string(f.Args),
-		Metadata: f.Metadata, IDs: f.ID, Since: f.Since, Until: f.Until, EndedSince: f.EndedSince}
+		Metadata: f.Metadata, IDs: f.ID, Since: f.Since.Time, Until: f.Until.Time, EndedSince: f.EndedSince.Time}
 }

@@ -16,7 +16,9 @@ type Moment struct {
 // ParseMoment reads a time such as 2030-01-31T08:00:00Z, or how long ago it was, such as
 // 90s, 1h or 7d.
 func ParseMoment(text string) (Moment, error) {
-	if at, err := time.Parse(time.RFC3339, text); err == nil {
+	if at, err := time.Parse(time.RFC3339, text); err == nil && at.IsZero() {
+		return Moment{}, fmt.Errorf("%s: want a year from 1970 to 9999", text) // to all else it says that no time is given
+	} else if err == nil {
 		return Moment{at: at}, nil
 	}
 	ago, err := Ago(text)

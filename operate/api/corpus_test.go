@@ -33,7 +33,7 @@ func TestBodiesThatNearlyMakeSense(t *testing.T) {
 		`{"job":"mail","priority":1e400}`, `{"job":"mail","priority":"1"}`, `{"job":"mail","priority":99999}`, `{"job":"mail","priority":9223372036854775808}`,
 		`{"job":"mail","max_attempts":0}`, `{"job":"mail","max_attempts":-1}`, `{"job":"mail","max_attempts":true}`,
 		`{"job":"mail","timeout":"-1s"}`, `{"job":"mail","timeout":"1ns"}`, `{"job":"mail","timeout":"99999999h"}`, `{"job":"mail","after":"9e9h"}`,
-		`{"job":"mail","due_at":"10000-01-01T00:00:00Z"}`, `{"job":"mail","due_at":"0000-00-00T00:00:00Z"}`, `{"job":"mail","due_at":1700000000}`, `{"job":"mail","due_at":"2030-02-30T00:00:00Z"}`,
+		`{"job":"mail","due_at":"10000-01-01T00:00:00Z"}`, `{"job":"mail","due_at":"0000-00-00T00:00:00Z"}`, `{"job":"mail","due_at":1700000000}`, `{"job":"mail","due_at":"0001-01-01T00:00:00Z"}`, `{"job":"mail","expires_at":"0001-01-01T00:00:00Z"}`, `{"job":"mail","due_at":"2030-02-30T00:00:00Z"}`,
 		`{"job":"mail","args":` + deep + `}`, deep, strings.Repeat("[", 100000), `{"runs":[` + strings.Repeat(`{},`, 1000) + `{}]}`, `{"runs":[]}`, `{"runs":[null]}`, `{"runs":[[]]}`,
 		`{"job":"mail","id":"00000000-0000-0000-0000-000000000000"}`, `{"job":"mail","id":"urn:uuid:0190c5a0-7d6c-7b0e-9f6e-3a1f4b2c5d6e"}`,
 		`{"job":"mail","id":"{0190c5a0-7d6c-7b0e-9f6e-3a1f4b2c5d6e}"}`, `{"job":"mail","id":"0190c5a07d6c7b0e9f6e3a1f4b2c5d6e"}`, `{"job":"mail","id":"0190c5a0-7d6c-7b0e-9f6e-3a1f4b2c5d6e\n"}`,
@@ -45,7 +45,7 @@ func TestBodiesThatNearlyMakeSense(t *testing.T) {
 		}
 	}
 	for _, body := range []string{`{"action":"explode"}`, `{"action":"cancel","all":null}`, `{"action":"cancel","filter":null,"all":false}`, `{"action":"cancel","filter":{"id":[]}}`,
-		`{"action":"cancel","filter":{"state":[]}}`, `{"action":"cancel","filter":{"since":"1h"}}`, `{"action":"cancel","filter":{"args":null}}`, `{"action":"cancel","all":true,"cursor":"x"}`,
+		`{"action":"cancel","filter":{"state":[]}}`, `{"action":"cancel","filter":{"since":"1h"}}`, `{"action":"cancel","filter":{"job":["mail"],"until":"0001-01-01T00:00:00Z"}}`, `{"action":"cancel","filter":{"args":null}}`, `{"action":"cancel","all":true,"cursor":"x"}`,
 		`{"action":"cancel","all":true,"reason":"\u0000"}`, `{"action":"delete","filter":{"state":[null]}}`, `{"action":"cancel","filter":{"job":[null]}}`,
 		`{"action":"cancel","filter":{"queue":["mail",null]}}`, `{"action":"cancel","filter":{"id":[null]}}`, `{"action":"cancel","filter":{"metadata":{"a":null}}}`} {
 		if w := b.send("POST", "/bulk", body); w.Code != 400 {
@@ -75,7 +75,7 @@ func TestAddressesThatNearlyMakeSense(t *testing.T) {
 		"/runs?cursor=00000000-0000-0000-0000-000000000000": 200, "/runs?cursor=ffffffff-ffff-ffff-ffff-ffffffffffff": 200, "/runs?cursor=" + id + "%20": 400, "/runs?cursor=": 400,
 		"/audit?cursor=9223372036854775807": 400, "/audit?cursor=-1": 400, "/audit?cursor=1e3": 400, "/audit?cursor=0x10": 400, "/audit?cursor=%205": 400, "/audit?cursor=1&cursor=2": 400,
 		"/runs?limit=%31": 200, "/runs?limit=1%00": 400, "/runs?limit=%d9%a1": 400, "/runs?=x": 400, "/runs?&&": 200, "/runs?limit": 400, "/runs?LIMIT=1": 400, "/runs?limit[]=1": 400,
-		"/runs?since=0001-01-01T00:00:00Z": 200, "/runs?since=9999999999999d": 400, "/runs?since=1h&until=2h": 200, "/runs?metadata=x": 400, "/runs?metadata==": 400, "/runs?tag=%ed%a0%80": 400,
+		"/runs?since=0001-01-01T00:00:00Z": 400, "/runs?until=1970-01-01T00:00:00Z": 200, "/runs?since=9999999999999d": 400, "/runs?since=1h&until=2h": 200, "/runs?metadata=x": 400, "/runs?metadata==": 400, "/runs?tag=%ed%a0%80": 400,
 		"/bulk/0": 400, "/bulk/-1": 400, "/bulk/1e1": 400, "/bulk/99999999999999999999": 400, "/bulk/+1": 400, "/schedules?name=%2e%2e": 404, "/series?range=1y": 400, "/workers?name=%00": 400,
 		"/runs/" + id + "/wait?timeout=-1s": 400, "/runs/" + id + "/wait?timeout=61s": 400, "/runs/" + id + "/wait?timeout=NaN": 400, "/limits/key?name=none": 404,
 	} {

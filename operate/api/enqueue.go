@@ -173,6 +173,11 @@ func (w *newRun) options(pointer string) (options []durable.Option, faults wire.
 	if w.DueAt != nil && w.After != nil {
 		faults = append(faults, wire.InBody(pointer+"/after", "a run has one of due_at and after")...)
 	}
+	for member, at := range map[string]*time.Time{"/due_at": w.DueAt, "/expires_at": w.ExpiresAt} {
+		if at != nil && at.IsZero() { // which elsewhere says that there is none
+			faults = append(faults, wire.InBody(pointer+member, "want a year from 1970 to 9999")...)
+		}
+	}
 	options = given(options, w.Queue, durable.OnQueue)
 	options = given(options, w.DueAt, durable.At)
 	options = given(options, (*time.Duration)(w.After), durable.After)

@@ -42,7 +42,7 @@ func (s *Store) ReportWorker(ctx context.Context, report store.WorkerReport) (st
 	}
 	shared := store.Shared{Now: now}
 	for _, w := range s.workers {
-		if w.presence != nil && now.Sub(w.reportedAt) <= rules.SilentAfter*time.Duration(report.Presence.Every) {
+		if w.presence != nil && now.Sub(w.reportedAt) <= rules.SilentAfter(report.Presence.Every) {
 			shared.Alive++
 		}
 	}

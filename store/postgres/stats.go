@@ -52,7 +52,7 @@ func (s *Store) report(ctx context.Context, params queries.ReportWorkerParams) (
 func reportParams(report *store.WorkerReport) (queries.ReportWorkerParams, error) {
 	text, err := rules.PresenceText(&report.Presence)
 	p := queries.ReportWorkerParams{Instance: report.Worker.Instance, Stopped: report.Stopped, Number: report.Number, Report: text,
-		Within: micro(rules.SilentAfter * time.Duration(report.Presence.Every))}
+		Within: micro(rules.SilentAfter(report.Presence.Every))}
 	for _, span := range store.Spans() {
 		p.Spans = append(p.Spans, int16(span))
 	}

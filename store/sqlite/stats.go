@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
@@ -49,7 +48,7 @@ func (c *change) report(ctx context.Context, report *store.WorkerReport) (store.
 			return shared, err
 		}
 	}
-	since := c.now - (rules.SilentAfter * time.Duration(report.Presence.Every)).Microseconds()
+	since := c.now - rules.SilentAfter(report.Presence.Every).Microseconds()
 	alive, err := c.CountReported(ctx, queries.CountReportedParams{Since: &since})
 	shared.Alive = int(alive)
 	return shared, err

@@ -47,6 +47,7 @@ func TestStore(t *testing.T, backend Backend) {
 	groups := map[string]map[string]func(*testing.T, *fixture){
 		"enqueue":   enqueueTests(),
 		"bounds":    boundTests(),
+		"extremes":  extremeTests(),
 		"claim":     claimTests(),
 		"renew":     renewTests(),
 		"settle":    settleTests(),
