@@ -48,6 +48,14 @@ const (
 	belowMost = 30 * time.Second
 )
 
+// forget drops the marks: what has left the lines may be there again.
+func (m *lineMarks) forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	clear(m.marks)
+	clear(m.left)
+}
+
 // markArgs are marks as parameters.
 type markArgs struct {
 	gates []int64

@@ -43,9 +43,8 @@ func (s *Store) Reclaim(ctx context.Context, request store.ReclaimRequest) (stor
 		return store.ReclaimResult{}, s.fail("reclaim runs", err)
 	}
 	done := store.ReclaimResult{Now: first.Now.UTC(), Soon: first.Soon, Server: first.Server}
-	if request.Server != 0 && request.Server != first.Server { // the rows of what is remembered may be gone
-		s.forgetLanes()
-		s.forgetWorkers()
+	if request.Server != 0 && request.Server != first.Server {
+		s.forgetRows()
 		return done, nil
 	}
 	if first.Held && s.clampDue() {
@@ -71,6 +70,15 @@ func (s *Store) Reclaim(ctx context.Context, request store.ReclaimRequest) (stor
 		s.config.Logger.Warn("reclaimed in part", "event", "reclaim.partial", "error", err) // what was taken stays taken, and the caller should know
 	}
 	return r.done, nil
+}
+
+// forgetRows drops what is remembered of rows: another server answers, whose rows may be
+// others. Its numbers may be given out again.
+func (s *Store) forgetRows() {
+	s.forgetLanes() // and limits
+	s.forgetWorkers()
+
+	s.marks.forget()
 }
 
 // reclaiming is one Reclaim under way.

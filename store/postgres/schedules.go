@@ -264,7 +264,7 @@ func (s *Store) storeFault(ctx context.Context, tx pgx.Tx, one *refusedOnItsOwn,
 	return nil
 }
 
-// scheduleNames remembers what schedules are called. Their numbers are never used
+// scheduleNames remembers what schedules are called. While one server answers, their numbers are never used
 // again, and their names never change.
 type scheduleNames struct {
 	mu    sync.Mutex
@@ -273,6 +273,13 @@ type scheduleNames struct {
 
 // scheduleNamesMost bounds the names that are remembered.
 const scheduleNamesMost = 10_000
+
+// forget empties the cache: the numbers in it may stand for other schedules now.
+func (n *scheduleNames) forget() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	clear(n.names)
+}
 
 // nameSchedules gives claimed runs the names of their schedules. A server that refuses
 // to say them keeps no run from being executed.

@@ -240,3 +240,30 @@ func TestWorker_DeclaresAgainWhatTheDatabaseHasLost(t *testing.T) {
 	require.NoError(t, err)
 	db.wait(t, "1", "runs where state = 2")
 }
+
+// After a failover that lost a schedule, its number is given to another one. The handler of a
+// run learns the name of its own.
+func TestClaim_NamesTheScheduleThatHasTheNumberNow(t *testing.T) {
+	t.Parallel()
+	db := openURL(t, pgtest.Database(t), "durable")
+	w := worker("w")
+	claimedOf := func(name string) string {
+		t.Helper()
+		due := store.Schedule{Name: name, Hash: name, Rule: store.Every(time.Hour), Job: "mail", Queue: store.DefaultQueue, Args: []byte(`{}`), MaxAttempts: 1}
+		require.NoError(t, db.Declare(t.Context(), store.Declaration{Worker: w, Schedules: []store.Schedule{due}}))
+		require.NoError(t, db.RunSchedule(t.Context(), name, store.NewRunID(), store.OverlapAllow, "ann"))
+		_, runs := claim(t, db, w, 1, time.Minute)
+		require.Len(t, runs, 1)
+		return runs[0].Schedule
+	}
+	before := pgtest.Keep(t, db.url, db.schema)
+	require.Equal(t, "lost", claimedOf("lost"))
+	number := pgtest.Ask(t, db.url, "select max(id)::text from durable.schedules")
+	before.SetBack(t)
+	require.Eventually(t, func() bool {
+		_, err := db.Reclaim(t.Context(), store.ReclaimRequest{MaxCrashes: 4, Server: 1})
+		return err == nil
+	}, time.Minute, time.Millisecond)
+	require.Equal(t, "new", claimedOf("new"))
+	require.Equal(t, number, pgtest.Ask(t, db.url, "select max(id)::text from durable.schedules"))
+}
