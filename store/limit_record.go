@@ -28,6 +28,7 @@ const (
 	LimitExceeded  LimitFaultKind = "exceeded"  // the permits of a key hold more than there is, although they are younger than the last change
 	PermitOrphaned LimitFaultKind = "orphaned"  // the claim of a permit is gone, or its run has ended
 	RunMisplaced   LimitFaultKind = "misplaced" // a run is in a line that it does not belong in
+	LineUnread     LimitFaultKind = "unread"    // a run is in a line that no worker reads
 	KeyStuck       LimitFaultKind = "stuck"     // a run is due and there is room for it, but nothing notifies the workers
 )
 

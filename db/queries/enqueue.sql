@@ -174,12 +174,12 @@ FROM stored;
 -- A run that is new has no permit yet, so its line is that of its first gate. That it does
 -- not look for one keeps the estimate for thousands of runs below the cost from which the
 -- server compiles a statement, which takes it a second; enqueues have no guard against that.
--- Index: runs_pkey, lanes_pkey, limits_pkey. Locks: only what it inserts, and so no gate:
--- the caller's transaction may be long.
+-- Index: runs_pkey, lanes_pkey, limits_pkey, limit_lanes_pkey. Locks: only what it inserts,
+-- and so no gate: the caller's transaction may be long.
 -- Idempotent: a run whose id is stored is skipped.
 -- The number of a lane, or of a limit, that is no longer that of its name becomes NULL and
 -- fails the statement (23502), and so does that of a limit that was removed and that no code
--- declares.
+-- declares, and a line that workers do not read, whose row of limit_lanes is missing.
 WITH known AS MATERIALIZED (
     SELECT lanes.id
     FROM (
@@ -206,6 +206,19 @@ WITH known AS MATERIALIZED (
         WHERE limits.id = learnt.id
           AND limits.name = learnt.name
           AND (limits.state <> 3 OR limits.declared_at IS NOT NULL)
+    )
+    UNION ALL
+    SELECT read.id
+    FROM (
+        SELECT
+            pg_catalog.unnest(@line_limits::int[]) AS id,
+            pg_catalog.unnest(@line_lanes::int[]) AS lane
+    ) read
+    WHERE NOT EXISTS (
+        SELECT
+        FROM durable.limit_lanes
+        WHERE limit_lanes.limit_id = read.id
+          AND limit_lanes.lane = read.lane
     )
 ), stored AS (
     INSERT INTO durable.runs (

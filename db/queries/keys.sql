@@ -136,7 +136,8 @@ FROM taken;
 -- Index: runs_pkey, lanes_pkey, progress_pkey. Locks: the run; the transaction has
 -- deleted its row of ready, so no other one changes it.
 -- A lane number that no longer names the lane it was learnt as becomes NULL and fails
--- (23502). The run is due at its instant, or after so many microseconds where that is
+-- (23502), and so do a limit and a line that are not there any more, as in EnqueueLimited.
+-- The run is due at its instant, or after so many microseconds where that is
 -- null, but no later than at_most after it was first stored (0: no bound).
 WITH replaced AS (
     UPDATE durable.runs
@@ -147,6 +148,23 @@ WITH replaced AS (
               AND lanes.queue = @queue::text
               AND lanes.job = @job::text
               AND lanes.priority = @priority::smallint
+              AND NOT EXISTS (
+                  SELECT
+                  FROM (
+                      SELECT
+                          pg_catalog.unnest((@limit_ids::text)::int[]) AS id,
+                          pg_catalog.unnest((@limit_names::text)::text[]) AS name
+                  ) learnt
+                  WHERE NOT EXISTS (
+                      SELECT
+                      FROM durable.limits
+                      JOIN durable.limit_lanes ON limit_lanes.limit_id = limits.id
+                          AND limit_lanes.lane = @lane::int
+                      WHERE limits.id = learnt.id
+                        AND limits.name = learnt.name
+                        AND (limits.state <> 3 OR limits.declared_at IS NOT NULL)
+                  )
+              )
         ),
         due_at = least(
             coalesce(
@@ -178,15 +196,21 @@ WITH replaced AS (
 ), forgotten AS (
     DELETE FROM durable.progress
     WHERE run_id = @id::uuid
-), isolated AS (
+), listed AS (
+-- block: read-lines of replaced
     INSERT INTO durable.limit_lanes (limit_id, lane)
-    SELECT known.limit_id, replaced.lane
+    SELECT DISTINCT (own.gate >> 43)::int, replaced.lane
     FROM replaced
-    JOIN durable.limit_lanes known ON known.lane = -replaced.lane
-    WHERE replaced.lane < 0
-      AND replaced.gates IS NOT NULL
-    ORDER BY known.limit_id
+    CROSS JOIN LATERAL pg_catalog.unnest(replaced.gates) AS own (gate)
+    WHERE NOT EXISTS (
+        SELECT
+        FROM durable.limit_lanes known
+        WHERE known.limit_id = (own.gate >> 43)::int
+          AND known.lane = replaced.lane
+    )
+    ORDER BY 1, 2
     ON CONFLICT DO NOTHING
+-- end
 ), queued AS (
 -- block: enter-line of replaced
     INSERT INTO durable.ready (lane, due_at, run_id)

@@ -361,10 +361,10 @@ FROM (
 RETURNING line;
 
 -- name: LockGate :exec
--- Locks a gate. One that does not exist is made, in the same statement: between two, the
+-- Locks a gate. One that does not exist is created in the same statement: between two, the
 -- sweep may delete it. A row that exists is locked and not written.
--- Index: gates_pkey. Locks: the gate, and waits for an admission that has it or makes it.
--- The transaction makes no other gate, since an admission may wait for one that is made.
+-- Index: gates_pkey. Locks: the gate, and waits for an admission that has it or creates it.
+-- The transaction creates no other gate, since an admission may wait for one that is new.
 -- Idempotent: a repeat finds it.
 INSERT INTO durable.gates (gate, key)
 VALUES (@gate, @key::text)
@@ -374,7 +374,7 @@ WHERE false;
 
 -- name: LockParent :many
 -- Locks the gate that all keys of a dynamic window share, before that of a key. If it does
--- not exist, it is made in a transaction of its own (MakeGate), and this one begins again.
+-- not exist, MakeGate creates it in a transaction of its own, and this one begins again.
 -- Index: gates_pkey. Locks: the gate, and waits for an admission that has it; the
 -- transaction has locked nothing else.
 SELECT gate
@@ -383,9 +383,9 @@ WHERE gate = @gate
 FOR UPDATE;
 
 -- name: MakeGate :exec
--- Makes a gate in a transaction of its own: who makes one and then waits for another may
--- wait for an admission that waits for the first.
--- Index: gates_pkey. Waits for an admission that makes the same gate. Idempotent: a repeat
+-- Creates a gate in a transaction of its own: one that creates a gate and then waits for
+-- another may wait for an admission that waits for the first.
+-- Index: gates_pkey. Waits for an admission that creates the same gate. Idempotent: a repeat
 -- finds it.
 INSERT INTO durable.gates (gate, key)
 VALUES (@gate, @key::text)

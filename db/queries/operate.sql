@@ -238,6 +238,21 @@ WITH locked_runs AS MATERIALIZED (
     WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
       AND state IN (4, 5)
     RETURNING id, lane, due_at, gates, limits, strict
+), listed AS (
+-- block: read-lines of retried
+    INSERT INTO durable.limit_lanes (limit_id, lane)
+    SELECT DISTINCT (own.gate >> 43)::int, retried.lane
+    FROM retried
+    CROSS JOIN LATERAL pg_catalog.unnest(retried.gates) AS own (gate)
+    WHERE NOT EXISTS (
+        SELECT
+        FROM durable.limit_lanes known
+        WHERE known.limit_id = (own.gate >> 43)::int
+          AND known.lane = retried.lane
+    )
+    ORDER BY 1, 2
+    ON CONFLICT DO NOTHING
+-- end
 ), queued AS (
 -- block: enter-line of retried
     INSERT INTO durable.ready (lane, due_at, run_id)

@@ -127,6 +127,21 @@ WITH settled AS (
 -- end
     RETURNING
         id, lane, state, due_at, attempt, fence, started_at, cancel, gates, limits, weights, strict
+), listed AS (
+-- block: read-lines of settled
+    INSERT INTO durable.limit_lanes (limit_id, lane)
+    SELECT DISTINCT (own.gate >> 43)::int, settled.lane
+    FROM settled
+    CROSS JOIN LATERAL pg_catalog.unnest(settled.gates) AS own (gate)
+    WHERE NOT EXISTS (
+        SELECT
+        FROM durable.limit_lanes known
+        WHERE known.limit_id = (own.gate >> 43)::int
+          AND known.lane = settled.lane
+    )
+    ORDER BY 1, 2
+    ON CONFLICT DO NOTHING
+-- end
 ), lined AS (
 -- block: enter-waiting of settled
     INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)

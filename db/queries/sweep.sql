@@ -114,7 +114,7 @@ LIMIT @most;
 -- name: SweepBlocks :many
 -- Finds, in a range of the table's own blocks and whatever the ids in it, the runs whose
 -- retention has passed, those that are pending without their row of ready or waiting
--- (ready_order, waiting_order),
+-- (ready_order, waiting_order), or with a line that workers do not read (limit_lanes_pkey),
 -- and those that are running under a claim that has no lease. A claim's lease and its
 -- runs are committed together, and a lease that has gone does not come back: where one
 -- snapshot shows the run and no lease, its worker is not coming back either, as long as
@@ -161,6 +161,18 @@ WHERE runs.ctid >= format('(%s,0)', @from_block::bigint)::tid
                     AND waiting.run_id = runs.id
               )
           )
+      OR runs.state = 0
+          AND runs.gates IS NOT NULL
+          AND EXISTS (
+              SELECT
+              FROM unnest(runs.gates) AS own (gate)
+              WHERE NOT EXISTS (
+                  SELECT
+                  FROM durable.limit_lanes
+                  WHERE limit_lanes.limit_id = (own.gate >> 43)::int
+                    AND limit_lanes.lane = runs.lane
+              )
+          )
   )
 LIMIT @most;
 
@@ -195,6 +207,21 @@ WITH mended AS MATERIALIZED (
             AND waiting.run_id = runs.id
       )
     FOR NO KEY UPDATE SKIP LOCKED
+), listed AS (
+-- block: read-lines of mended
+    INSERT INTO durable.limit_lanes (limit_id, lane)
+    SELECT DISTINCT (own.gate >> 43)::int, mended.lane
+    FROM mended
+    CROSS JOIN LATERAL pg_catalog.unnest(mended.gates) AS own (gate)
+    WHERE NOT EXISTS (
+        SELECT
+        FROM durable.limit_lanes known
+        WHERE known.limit_id = (own.gate >> 43)::int
+          AND known.lane = mended.lane
+    )
+    ORDER BY 1, 2
+    ON CONFLICT DO NOTHING
+-- end
 ), lined AS (
 -- block: enter-waiting of mended
     INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
@@ -248,6 +275,55 @@ WITH mended AS MATERIALIZED (
 )
 SELECT lined.gate
 FROM lined;
+
+-- name: MendLines :execrows
+-- Has workers read the lines of limited runs, which they do not where a row of limit_lanes is
+-- missing, and leaves a turn for each run in the line where it waits.
+-- Index: runs_pkey, limit_lanes_pkey, waiting_order. Locks: the runs, with SKIP LOCKED.
+-- Idempotent: a repeat finds the rows.
+WITH unread AS MATERIALIZED (
+    SELECT runs.id, runs.lane, runs.due_at, runs.gates
+    FROM durable.runs
+    WHERE runs.id = ANY (@ids::uuid[])
+      AND runs.state = 0
+      AND runs.gates IS NOT NULL
+      AND EXISTS (
+          SELECT
+          FROM unnest(runs.gates) AS own (gate)
+          WHERE NOT EXISTS (
+              SELECT
+              FROM durable.limit_lanes
+              WHERE limit_lanes.limit_id = (own.gate >> 43)::int
+                AND limit_lanes.lane = runs.lane
+          )
+      )
+    FOR NO KEY UPDATE SKIP LOCKED
+), listed AS (
+-- block: read-lines of unread
+    INSERT INTO durable.limit_lanes (limit_id, lane)
+    SELECT DISTINCT (own.gate >> 43)::int, unread.lane
+    FROM unread
+    CROSS JOIN LATERAL pg_catalog.unnest(unread.gates) AS own (gate)
+    WHERE NOT EXISTS (
+        SELECT
+        FROM durable.limit_lanes known
+        WHERE known.limit_id = (own.gate >> 43)::int
+          AND known.lane = unread.lane
+    )
+    ORDER BY 1, 2
+    ON CONFLICT DO NOTHING
+-- end
+), announced AS (
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT DISTINCT waiting.lane, waiting.due_at, waiting.gate
+    FROM unread
+    JOIN durable.waiting ON waiting.gate = ANY (unread.gates || 0::bigint)
+        AND waiting.lane = unread.lane
+        AND waiting.due_at = unread.due_at
+        AND waiting.run_id = unread.id
+)
+SELECT unread.id
+FROM unread;
 
 -- name: SweepRuns :one
 -- Deletes runs whose retention has passed, with their keys. A run whose key is held to a
@@ -388,6 +464,21 @@ WITH locked_runs AS MATERIALIZED (
       AND state = 1
     RETURNING
         id, lane, due_at, state, crash_count, worker, cancel, gates, limits, strict
+), listed AS (
+-- block: read-lines of returned
+    INSERT INTO durable.limit_lanes (limit_id, lane)
+    SELECT DISTINCT (own.gate >> 43)::int, returned.lane
+    FROM returned
+    CROSS JOIN LATERAL pg_catalog.unnest(returned.gates) AS own (gate)
+    WHERE NOT EXISTS (
+        SELECT
+        FROM durable.limit_lanes known
+        WHERE known.limit_id = (own.gate >> 43)::int
+          AND known.lane = returned.lane
+    )
+    ORDER BY 1, 2
+    ON CONFLICT DO NOTHING
+-- end
 ), queued AS (
 -- block: enter-line of returned
     INSERT INTO durable.ready (lane, due_at, run_id)
@@ -656,12 +747,13 @@ WHERE ctid = ANY (ARRAY(
 
 -- name: LockUnwanted :exec
 -- Locks gates that have turns which have been due for so many microseconds, and for which no
--- run waits, so many; and leaves them in admission.gates. A gate that does not exist is made.
+-- run waits, so many; and leaves them in admission.gates. It creates a gate that does not exist.
 -- A worker takes turns from the lines that it reads: one for a run that was cancelled on a
--- queue that nobody serves any more stays, and keeps its gate from being forgotten.
+-- queue that no worker serves any more stays, and keeps its gate from being pruned.
 -- Index: turns_order, skipped along the lines and then the oldest @examined turns of each;
 -- waiting_order. Locks: the gates, with SKIP LOCKED. An insert waits, in the order of the
--- gates, for who makes the same gate. Idempotent: a repeat finds their turns deleted.
+-- gates, for another transaction that creates the same gate. Idempotent: a repeat finds their
+-- turns deleted.
 WITH RECURSIVE lines (line) AS (
     (
         SELECT turns.line

@@ -23,6 +23,8 @@ func LimitFault(fault store.LimitFaultKind, limit, key string, run store.RunID, 
 		f.Text = fmt.Sprintf("%d places are held by a claim that is over, or a run that has ended", used)
 	case store.RunMisplaced:
 		f.Text = "a run has a place in a line that is not its own"
+	case store.LineUnread:
+		f.Text = "a run waits in a line that no worker reads"
 	default:
 		f.Text = "a run is due, there is room, and no worker was notified"
 	}

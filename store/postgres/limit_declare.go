@@ -3,6 +3,7 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -152,4 +153,17 @@ func (s *Store) announceLimit(ctx context.Context, id store.LimitID) error {
 		}
 		after = gates[len(gates)-1]
 	}
+}
+
+// A worker that has not been seen for untold counts as gone, and one that reports when
+// it has not reported for unreported: programs that report read the schema's version
+// again, and reclaim nothing under one that they cannot serve.
+const (
+	untold     = 75 * time.Minute
+	unreported = 2 * time.Minute
+)
+
+// olderWorker refuses limits while a worker is alive whose program does not know them.
+func olderWorker(name string) error {
+	return fmt.Errorf("worker %s is alive and does not know limits: it would execute the limited runs that it reclaims without them; replace it", name)
 }

@@ -2,13 +2,11 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -42,7 +40,8 @@ type limitLane struct {
 }
 
 // limitCache remembers limits, and in which lanes runs of theirs have waited. They are
-// committed when they get here, and their rows are never deleted.
+// committed when they get here, and their rows are never deleted; but a failover may take them
+// back, so each statement that stores limited runs verifies both (see queries.EnqueueLimited).
 type limitCache struct {
 	mu     sync.RWMutex
 	byName limitSet
@@ -334,6 +333,24 @@ func standingOf(run *store.NewRun, set limitSet) (row standing) {
 	return row
 }
 
+// learnt are the numbers of the limits with the names that they stand for.
+func (l limitSet) learnt() (ids []int32, names []string) {
+	for _, name := range slices.Sorted(maps.Keys(l)) {
+		ids, names = append(ids, l[name].ID), append(names, name)
+	}
+	return ids, names
+}
+
+// only are those of one run.
+func (l limitSet) only(run *store.NewRun) limitSet {
+	own := limitSet{}
+	for i := range run.Limits {
+		name := store.LimitName(run.Limits[i].Limit)
+		own[name] = l[name]
+	}
+	return own
+}
+
 // occurrence identifies the schedule and the instant that a run was created for; zero: none.
 type occurrence struct {
 	schedule   int32
@@ -343,11 +360,8 @@ type occurrence struct {
 
 // addLimited adds the inserts of limited runs. of may be nil.
 func addLimited(b *batch, runs []store.NewRun, set places, of func(i int) occurrence, each func(pgx.Rows) error) {
-	var ids []int32
-	var names []string
-	for _, name := range slices.Sorted(maps.Keys(set.limits)) {
-		ids, names = append(ids, set.limits[name].ID), append(names, name)
-	}
+	ids, names := set.limits.learnt()
+	lines := limitLaneColumns(limitLanesOf(set, runs))
 	at := 0
 	for _, part := range parts(runs) {
 		n := len(part)
@@ -363,7 +377,7 @@ func addLimited(b *batch, runs []store.NewRun, set places, of func(i int) occurr
 		}
 		at += n
 		c := columnsOf(part, set)
-		args := append(c.served(), ids, names, c.ids)
+		args := append(c.served(), ids, names, lines.Limits, lines.Lanes, c.ids)
 		args = append(append(args, c.each()...), keyTexts(part), traces(part), schedules, generations, keys, gates, limits, weights, strict, gives)
 		b.add(queries.EnqueueLimited, args...).Query(each)
 	}
@@ -378,17 +392,4 @@ func limitsOf(texts []string) (uses []store.LimitUse) {
 		}
 	}
 	return uses
-}
-
-// A worker that has not been seen for untold counts as gone, and one that reports when
-// it has not reported for unreported: programs that report read the schema's version
-// again, and reclaim nothing under one that they cannot serve.
-const (
-	untold     = 75 * time.Minute
-	unreported = 2 * time.Minute
-)
-
-// olderWorker refuses limits while a worker is alive whose program does not know them.
-func olderWorker(name string) error {
-	return fmt.Errorf("worker %s is alive and does not know limits: it would execute the limited runs that it reclaims without them; replace it", name)
 }

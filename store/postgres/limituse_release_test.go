@@ -45,9 +45,9 @@ func (l *limited) signals(do func()) (heard []store.Due) {
 	return heard
 }
 
-// TestUseLimit_AReleaseThatNobodyWaitsForLeavesNothing: neither a turn nor a wake-up, and
+// TestUseLimit_AReleaseLeavesNothingIfNoRunWaits: neither a turn nor a wake-up, and
 // the sweep forgets the gate.
-func TestUseLimit_AReleaseThatNobodyWaitsForLeavesNothing(t *testing.T) {
+func TestUseLimit_AReleaseLeavesNothingIfNoRunWaits(t *testing.T) {
 	t.Parallel()
 	l := openLimited(t, semaphore("places", 1))
 	l.enqueue(limitedRun(use("places", "another"))) // of the limit, but of another key
@@ -195,9 +195,9 @@ func TestUseLimit_AReleaseSeesARunThatMoves(t *testing.T) {
 	l.sound("at the end")
 }
 
-// TestTurnsThatNobodyWantsAreDeleted: those that earlier programs have left for each release,
-// and those of runs that were cancelled on a queue that nobody serves.
-func TestTurnsThatNobodyWantsAreDeleted(t *testing.T) {
+// TestTurnsForWhichNoRunWaitsAreDeleted: those that earlier programs have left for each release,
+// and those of runs that were cancelled on a queue that no worker serves.
+func TestTurnsForWhichNoRunWaitsAreDeleted(t *testing.T) {
 	t.Parallel()
 	l := openLimited(t, semaphore("places", 1), semaphore("runs", 1))
 	require.True(t, l.ask(store.UsageAcquire, "places", "ann").Granted)
@@ -209,7 +209,7 @@ func TestTurnsThatNobodyWantsAreDeleted(t *testing.T) {
 	l.exec("update turns set due_at = due_at - interval '2 minutes'")
 	busy := l.begin("select from gates for update") // an admission may be moving a run there
 	l.sweep()
-	require.Equal(t, 901, l.count(allTurns), "that of a gate which nobody has made is gone")
+	require.Equal(t, 901, l.count(allTurns), "that of a gate which no admission has created is gone")
 	require.NoError(t, busy.Rollback(t.Context()))
 	l.sweep()
 	require.Equal(t, 1, l.count(allTurns))

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -56,6 +57,30 @@ func TestSettle_JoinsTheNextClaim(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 	requireConsistent(t, db)
 	requireNoLease(t, db)
+}
+
+// So does a worker whose claims skip a run that another transaction holds.
+func TestSettle_JoinsAClaimThatSkipsLockedRows(t *testing.T) {
+	t.Parallel()
+	db := openStore(t, "")
+	conn := connect(t, db.url)
+	receipts, err := db.Enqueue(t.Context(), newRun())
+	require.NoError(t, err)
+	tx := hold(t, db, "runs", "id = $1", receipts[0].ID)
+	_, none := claim(t, db, worker("w"), 1, time.Minute)
+	require.Empty(t, none)
+	joined := false
+	for began := lease.Elapsed(); !joined && lease.Elapsed()-began < 8*time.Second; { // for longer, claims would not skip it
+		r, runs, settled, claimed := joining(t, db, newRun(), newRun())
+		require.NoError(t, settled)
+		require.NoError(t, claimed)
+		require.Len(t, runs[1], 1)
+		joined = db.count(t, conn, "select count(*) from %s.runs a join %s.runs b on a.xmin::text = b.xmin::text where a.id = $1 and b.id = $2 and a.state = 2 and b.state = 1",
+			runs[0][0].ID, runs[1][0].ID) == 1
+		require.NoError(t, succeed(t, db, r[1], runs[1]))
+	}
+	require.True(t, joined)
+	require.NoError(t, tx.Rollback(t.Context()))
 }
 
 // If the database refuses a claim, or a settle that has joined it, the other one succeeds.

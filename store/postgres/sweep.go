@@ -253,7 +253,7 @@ type blocksSeen struct {
 	n       int
 	last    int64             // the last block
 	over    uuidArray         // runs to delete
-	unready uuidArray         // pending runs that stand in no line
+	unready uuidArray         // pending runs that stand in no line, or in one that no worker reads
 	claims  map[string]string // of running runs whose claims have no lease, by the runs
 }
 
@@ -294,6 +294,7 @@ func (w *sweeping) mend(ctx context.Context, ids uuidArray) error {
 		}
 		b.add(queries.MendReady, ids).Exec(each)
 		b.add(queries.MendWaiting, ids).Exec(each)
+		b.add(queries.MendLines, ids).Exec(each)
 	})
 	if half := len(ids) / 2; refusesRows(err) && half > 0 {
 		if err := w.mend(ctx, ids[:half]); err != nil {

@@ -116,7 +116,7 @@ func (s *Store) change(
 	if err := s.usable(ctx); err != nil {
 		return s.fail("change schedule", err)
 	}
-	err := s.briefly(ctx, heldLimit, lockLimit, func(most time.Duration) error {
+	try := func(most time.Duration) error {
 		return s.withLanes(ctx, s.general, nil, func(tx pgx.Tx) error {
 			q := s.queries(tx)
 			lock, statement := limits(ctx, most)
@@ -137,9 +137,11 @@ func (s *Store) change(
 			}
 			return q.Audit(ctx, queries.AuditParams{Actor: by, Kind: rules.KindSchedule, Subject: name, Action: action})
 		})
-	})
+	}
+	err := s.briefly(ctx, heldLimit, lockLimit, try)
 	if code(err) == notNullViolation { // a lane's number was not what it stood for
 		s.forgetLanes()
+		err = s.briefly(ctx, heldLimit, lockLimit, try)
 	}
 	if err != nil {
 		return s.fail("change schedule", err)

@@ -145,6 +145,19 @@ WITH known AS MATERIALIZED (
           AND limits.name = learnt.name
           AND (limits.state <> 3 OR limits.declared_at IS NOT NULL)
     )
+    UNION ALL
+    SELECT read.id
+    FROM (
+        SELECT
+            pg_catalog.unnest($7::int[]) AS id,
+            pg_catalog.unnest($8::int[]) AS lane
+    ) read
+    WHERE NOT EXISTS (
+        SELECT
+        FROM durable.limit_lanes
+        WHERE limit_lanes.limit_id = read.id
+          AND limit_lanes.lane = read.lane
+    )
 ), stored AS (
     INSERT INTO durable.runs (
         id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, metadata, key,
@@ -180,27 +193,27 @@ WITH known AS MATERIALIZED (
         given.gives::text[]
     FROM (
         SELECT
-            pg_catalog.unnest($7::uuid[]) AS id,
-            pg_catalog.unnest($8::int[]) AS lane,
-            pg_catalog.unnest($9::timestamptz[]) AS at,
-            pg_catalog.unnest($10::bigint[]) AS after,
-            pg_catalog.unnest($11::timestamptz[]) AS expires_at,
-            pg_catalog.unnest($12::bigint[]) AS timeout,
-            pg_catalog.unnest($13::int[]) AS max_attempts,
-            pg_catalog.unnest($14::smallint[]) AS on_crash,
-            pg_catalog.unnest($15::text[]) AS args,
-            pg_catalog.unnest($16::text[]) AS tags,
-            pg_catalog.unnest($17::text[]) AS metadata,
-            pg_catalog.unnest($18::text[]) AS name,
-            pg_catalog.unnest($19::text[]) AS trace,
-            pg_catalog.unnest($20::int[]) AS schedule,
-            pg_catalog.unnest($21::bigint[]) AS generation,
-            pg_catalog.unnest($22::text[]) AS occurrence,
-            pg_catalog.unnest($23::text[]) AS gates,
-            pg_catalog.unnest($24::text[]) AS limits,
-            pg_catalog.unnest($25::text[]) AS weights,
-            pg_catalog.unnest($26::text[]) AS strict,
-            pg_catalog.unnest($27::text[]) AS gives
+            pg_catalog.unnest($9::uuid[]) AS id,
+            pg_catalog.unnest($10::int[]) AS lane,
+            pg_catalog.unnest($11::timestamptz[]) AS at,
+            pg_catalog.unnest($12::bigint[]) AS after,
+            pg_catalog.unnest($13::timestamptz[]) AS expires_at,
+            pg_catalog.unnest($14::bigint[]) AS timeout,
+            pg_catalog.unnest($15::int[]) AS max_attempts,
+            pg_catalog.unnest($16::smallint[]) AS on_crash,
+            pg_catalog.unnest($17::text[]) AS args,
+            pg_catalog.unnest($18::text[]) AS tags,
+            pg_catalog.unnest($19::text[]) AS metadata,
+            pg_catalog.unnest($20::text[]) AS name,
+            pg_catalog.unnest($21::text[]) AS trace,
+            pg_catalog.unnest($22::int[]) AS schedule,
+            pg_catalog.unnest($23::bigint[]) AS generation,
+            pg_catalog.unnest($24::text[]) AS occurrence,
+            pg_catalog.unnest($25::text[]) AS gates,
+            pg_catalog.unnest($26::text[]) AS limits,
+            pg_catalog.unnest($27::text[]) AS weights,
+            pg_catalog.unnest($28::text[]) AS strict,
+            pg_catalog.unnest($29::text[]) AS gives
     ) given
     ON CONFLICT DO NOTHING
     RETURNING id, lane, due_at, gates, limits
@@ -232,6 +245,8 @@ type EnqueueLimitedParams struct {
 	Priorities  []int16
 	LimitIds    []int32
 	LimitNames  []string
+	LineLimits  []int32
+	LineLanes   []int32
 	Ids         []uuid.UUID
 	Lanes       []int32
 	Ats         []time.Time
@@ -262,12 +277,12 @@ type EnqueueLimitedParams struct {
 // A run that is new has no permit yet, so its line is that of its first gate. That it does
 // not look for one keeps the estimate for thousands of runs below the cost from which the
 // server compiles a statement, which takes it a second; enqueues have no guard against that.
-// Index: runs_pkey, lanes_pkey, limits_pkey. Locks: only what it inserts, and so no gate:
-// the caller's transaction may be long.
+// Index: runs_pkey, lanes_pkey, limits_pkey, limit_lanes_pkey. Locks: only what it inserts,
+// and so no gate: the caller's transaction may be long.
 // Idempotent: a run whose id is stored is skipped.
 // The number of a lane, or of a limit, that is no longer that of its name becomes NULL and
 // fails the statement (23502), and so does that of a limit that was removed and that no code
-// declares.
+// declares, and a line that workers do not read, whose row of limit_lanes is missing.
 // block: announce of lined
 // end
 func (q *Queries) EnqueueLimited(ctx context.Context, arg EnqueueLimitedParams) ([]uuid.UUID, error) {
@@ -278,6 +293,8 @@ func (q *Queries) EnqueueLimited(ctx context.Context, arg EnqueueLimitedParams) 
 		arg.Priorities,
 		arg.LimitIds,
 		arg.LimitNames,
+		arg.LineLimits,
+		arg.LineLanes,
 		arg.Ids,
 		arg.Lanes,
 		arg.Ats,

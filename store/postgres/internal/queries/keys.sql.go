@@ -462,45 +462,66 @@ WITH replaced AS (
               AND lanes.queue = $2::text
               AND lanes.job = $3::text
               AND lanes.priority = $4::smallint
+              AND NOT EXISTS (
+                  SELECT
+                  FROM (
+                      SELECT
+                          pg_catalog.unnest(($5::text)::int[]) AS id,
+                          pg_catalog.unnest(($6::text)::text[]) AS name
+                  ) learnt
+                  WHERE NOT EXISTS (
+                      SELECT
+                      FROM durable.limits
+                      JOIN durable.limit_lanes ON limit_lanes.limit_id = limits.id
+                          AND limit_lanes.lane = $1::int
+                      WHERE limits.id = learnt.id
+                        AND limits.name = learnt.name
+                        AND (limits.state <> 3 OR limits.declared_at IS NOT NULL)
+                  )
+              )
         ),
         due_at = least(
             coalesce(
-                $5::timestamptz,
-                clock_timestamp() + ($6::bigint)::float8 * interval '1 microsecond'
+                $7::timestamptz,
+                clock_timestamp() + ($8::bigint)::float8 * interval '1 microsecond'
             ),
             CASE
-                WHEN $7::bigint > 0
-                    THEN created_at + ($7::bigint)::float8 * interval '1 microsecond'
+                WHEN $9::bigint > 0
+                    THEN created_at + ($9::bigint)::float8 * interval '1 microsecond'
             END
         ),
-        timeout = nullif($8::bigint, 0),
-        expires_at = $9::timestamptz,
-        max_attempts = $10::int,
-        on_crash = $11::smallint,
-        args = ($12::text)::json,
-        tags = ($13::text)::text[],
-        metadata = ($14::text)::json,
-        trace = $15::text,
+        timeout = nullif($10::bigint, 0),
+        expires_at = $11::timestamptz,
+        max_attempts = $12::int,
+        on_crash = $13::smallint,
+        args = ($14::text)::json,
+        tags = ($15::text)::text[],
+        metadata = ($16::text)::json,
+        trace = $17::text,
         attempt = 0,
-        gates = ($16::text)::bigint[],
-        limits = ($17::text)::text[],
-        weights = ($18::text)::int[],
-        strict = ($19::text)::bigint[],
-        gives = ($20::text)::text[]
-    WHERE id = $21::uuid
+        gates = ($18::text)::bigint[],
+        limits = ($19::text)::text[],
+        weights = ($20::text)::int[],
+        strict = ($21::text)::bigint[],
+        gives = ($22::text)::text[]
+    WHERE id = $23::uuid
       AND state = 0
     RETURNING id, lane, due_at, gates, limits, strict
 ), forgotten AS (
     DELETE FROM durable.progress
-    WHERE run_id = $21::uuid
-), isolated AS (
+    WHERE run_id = $23::uuid
+), listed AS (
     INSERT INTO durable.limit_lanes (limit_id, lane)
-    SELECT known.limit_id, replaced.lane
+    SELECT DISTINCT (own.gate >> 43)::int, replaced.lane
     FROM replaced
-    JOIN durable.limit_lanes known ON known.lane = -replaced.lane
-    WHERE replaced.lane < 0
-      AND replaced.gates IS NOT NULL
-    ORDER BY known.limit_id
+    CROSS JOIN LATERAL pg_catalog.unnest(replaced.gates) AS own (gate)
+    WHERE NOT EXISTS (
+        SELECT
+        FROM durable.limit_lanes known
+        WHERE known.limit_id = (own.gate >> 43)::int
+          AND known.lane = replaced.lane
+    )
+    ORDER BY 1, 2
     ON CONFLICT DO NOTHING
 ), queued AS (
     INSERT INTO durable.ready (lane, due_at, run_id)
@@ -555,8 +576,8 @@ WITH replaced AS (
     FROM lined
 ), dropped AS (
     DELETE FROM durable.permits
-    WHERE gate = ANY (($22::text)::bigint[])
-      AND owner = $21::uuid
+    WHERE gate = ANY (($24::text)::bigint[])
+      AND owner = $23::uuid
     RETURNING gate
 ), touched AS (
     SELECT dropped.gate FROM dropped
@@ -579,6 +600,8 @@ type ReplaceRunParams struct {
 	Queue       string
 	Job         string
 	Priority    int16
+	LimitIds    string
+	LimitNames  string
 	At          time.Time
 	After       int64
 	AtMost      int64
@@ -611,8 +634,11 @@ type ReplaceRunRow struct {
 // Index: runs_pkey, lanes_pkey, progress_pkey. Locks: the run; the transaction has
 // deleted its row of ready, so no other one changes it.
 // A lane number that no longer names the lane it was learnt as becomes NULL and fails
-// (23502). The run is due at its instant, or after so many microseconds where that is
+// (23502), and so do a limit and a line that are not there any more, as in EnqueueLimited.
+// The run is due at its instant, or after so many microseconds where that is
 // null, but no later than at_most after it was first stored (0: no bound).
+// block: read-lines of replaced
+// end
 // block: enter-line of replaced
 // end
 // block: enter-waiting of replaced
@@ -627,6 +653,8 @@ func (q *Queries) ReplaceRun(ctx context.Context, arg ReplaceRunParams) ([]Repla
 		arg.Queue,
 		arg.Job,
 		arg.Priority,
+		arg.LimitIds,
+		arg.LimitNames,
 		arg.At,
 		arg.After,
 		arg.AtMost,

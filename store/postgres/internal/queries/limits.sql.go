@@ -875,10 +875,10 @@ type LockGateParams struct {
 	Key  string
 }
 
-// Locks a gate. One that does not exist is made, in the same statement: between two, the
+// Locks a gate. One that does not exist is created in the same statement: between two, the
 // sweep may delete it. A row that exists is locked and not written.
-// Index: gates_pkey. Locks: the gate, and waits for an admission that has it or makes it.
-// The transaction makes no other gate, since an admission may wait for one that is made.
+// Index: gates_pkey. Locks: the gate, and waits for an admission that has it or creates it.
+// The transaction creates no other gate, since an admission may wait for one that is new.
 // Idempotent: a repeat finds it.
 func (q *Queries) LockGate(ctx context.Context, arg LockGateParams) error {
 	_, err := q.db.Exec(ctx, LockGate, arg.Gate, arg.Key)
@@ -959,7 +959,7 @@ type LockParentParams struct {
 }
 
 // Locks the gate that all keys of a dynamic window share, before that of a key. If it does
-// not exist, it is made in a transaction of its own (MakeGate), and this one begins again.
+// not exist, MakeGate creates it in a transaction of its own, and this one begins again.
 // Index: gates_pkey. Locks: the gate, and waits for an admission that has it; the
 // transaction has locked nothing else.
 func (q *Queries) LockParent(ctx context.Context, arg LockParentParams) ([]int64, error) {
@@ -993,9 +993,9 @@ type MakeGateParams struct {
 	Key  string
 }
 
-// Makes a gate in a transaction of its own: who makes one and then waits for another may
-// wait for an admission that waits for the first.
-// Index: gates_pkey. Waits for an admission that makes the same gate. Idempotent: a repeat
+// Creates a gate in a transaction of its own: one that creates a gate and then waits for
+// another may wait for an admission that waits for the first.
+// Index: gates_pkey. Waits for an admission that creates the same gate. Idempotent: a repeat
 // finds it.
 func (q *Queries) MakeGate(ctx context.Context, arg MakeGateParams) error {
 	_, err := q.db.Exec(ctx, MakeGate, arg.Gate, arg.Key)

@@ -31,6 +31,24 @@ WITH RECURSIVE gate_of (gate, n) AS (
     FROM gate_of
     WHERE gate_of.gate IS NOT NULL
       AND gate_of.n < $1::int
+), line_of (gate, lane, n) AS (
+    (
+        SELECT waiting.gate, waiting.lane, 1
+        FROM durable.waiting
+        ORDER BY waiting.gate, waiting.lane
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT next.gate, next.lane, line_of.n + 1
+    FROM line_of
+    CROSS JOIN LATERAL (
+        SELECT waiting.gate, waiting.lane
+        FROM durable.waiting
+        WHERE (waiting.gate, waiting.lane) > (line_of.gate, line_of.lane)
+        ORDER BY waiting.gate, waiting.lane
+        LIMIT 1
+    ) next
+    WHERE line_of.n < $1::int
 ), held AS MATERIALIZED (
     SELECT
         permits.gate,
@@ -126,6 +144,27 @@ WITH RECURSIVE gate_of (gate, n) AS (
     FROM (SELECT ready.run_id FROM durable.ready LIMIT $3) first
     JOIN durable.runs ON runs.id = first.run_id
     WHERE runs.gates IS NOT NULL
+    LIMIT $2
+), unread AS (
+    SELECT
+        line_of.gate,
+        (
+            SELECT waiting.run_id::text
+            FROM durable.waiting
+            WHERE waiting.gate = line_of.gate
+              AND waiting.lane = line_of.lane
+            ORDER BY waiting.due_at, waiting.run_id
+            LIMIT 1
+        ) AS run,
+        0 AS used
+    FROM line_of
+    WHERE line_of.gate <> 0
+      AND NOT EXISTS (
+          SELECT
+          FROM durable.limit_lanes
+          WHERE limit_lanes.limit_id = (line_of.gate >> 43)::int
+            AND limit_lanes.lane = line_of.lane
+      )
     LIMIT $2
 ), stuck AS (
     SELECT gate_of.gate, first.run, coalesce(held.used, 0)::bigint AS used
@@ -231,6 +270,8 @@ WITH RECURSIVE gate_of (gate, n) AS (
     UNION ALL
     SELECT 'misplaced', mixed.gate, mixed.run, mixed.used FROM mixed
     UNION ALL
+    SELECT 'unread', unread.gate, unread.run, unread.used FROM unread
+    UNION ALL
     SELECT 'stuck', stuck.gate, stuck.run, stuck.used FROM stuck
     UNION ALL
     SELECT 'stuck', held_up.gate, held_up.run, held_up.used FROM held_up
@@ -269,11 +310,13 @@ type CheckLimitsRow struct {
 // What is not as it has to be, in one snapshot, so many of each sort: a gate of which more
 // is held than there is, by permits that are younger than the last change of its limit; a
 // permit without its lease, or whose run has ended; a row of waiting that is not the place of
-// a pending run; a limited run in ready; and a gate that has no turn, but room for the first
+// a pending run; a limited run in ready; a line of which no row of limit_lanes has workers
+// read it; and a gate that has no turn, but room for the first
 // run of a lane that is due. What is behind a heavier run of its lane needs no turn: the
 // leaving of that run inserts one.
 // Index: permits, one row per claim; waiting and ready, their first @examined rows; then
-// waiting_order skipped along the gates, @gates of them. Locks: none.
+// waiting_order skipped along the gates, @gates of them, and along the lines, as many.
+// Locks: none.
 func (q *Queries) CheckLimits(ctx context.Context, arg CheckLimitsParams) ([]CheckLimitsRow, error) {
 	rows, err := q.db.Query(ctx, CheckLimits, arg.Gates, arg.Most, arg.Examined)
 	if err != nil {

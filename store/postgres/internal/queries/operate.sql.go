@@ -1234,6 +1234,19 @@ WITH locked_runs AS MATERIALIZED (
     WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
       AND state IN (4, 5)
     RETURNING id, lane, due_at, gates, limits, strict
+), listed AS (
+    INSERT INTO durable.limit_lanes (limit_id, lane)
+    SELECT DISTINCT (own.gate >> 43)::int, retried.lane
+    FROM retried
+    CROSS JOIN LATERAL pg_catalog.unnest(retried.gates) AS own (gate)
+    WHERE NOT EXISTS (
+        SELECT
+        FROM durable.limit_lanes known
+        WHERE known.limit_id = (own.gate >> 43)::int
+          AND known.lane = retried.lane
+    )
+    ORDER BY 1, 2
+    ON CONFLICT DO NOTHING
 ), queued AS (
     INSERT INTO durable.ready (lane, due_at, run_id)
     SELECT retried.lane, retried.due_at, retried.id
@@ -1310,6 +1323,8 @@ type RetryRunsParams struct {
 // says that the caller has locked it.
 // Index: runs_pkey, problems_pkey. Locks: the runs, with SKIP LOCKED.
 // Idempotent: a repeat finds them pending.
+// block: read-lines of retried
+// end
 // block: enter-line of retried
 // end
 // block: enter-waiting of retried

@@ -149,6 +149,19 @@ WITH settled AS (
       AND state = 1
     RETURNING
         id, lane, state, due_at, attempt, fence, started_at, cancel, gates, limits, weights, strict
+), listed AS (
+    INSERT INTO durable.limit_lanes (limit_id, lane)
+    SELECT DISTINCT (own.gate >> 43)::int, settled.lane
+    FROM settled
+    CROSS JOIN LATERAL pg_catalog.unnest(settled.gates) AS own (gate)
+    WHERE NOT EXISTS (
+        SELECT
+        FROM durable.limit_lanes known
+        WHERE known.limit_id = (own.gate >> 43)::int
+          AND known.lane = settled.lane
+    )
+    ORDER BY 1, 2
+    ON CONFLICT DO NOTHING
 ), lined AS (
     INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
     SELECT
@@ -267,6 +280,8 @@ type SettleLimitedParams struct {
 // Index: runs_pkey; permits_pkey for a run whose permits outlast a claim. Locks and
 // idempotence: as SettleRuns.
 // block: write-outcomes
+// end
+// block: read-lines of settled
 // end
 // block: enter-waiting of settled
 // end

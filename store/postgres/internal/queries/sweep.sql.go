@@ -90,15 +90,78 @@ type LockUnwantedParams struct {
 }
 
 // Locks gates that have turns which have been due for so many microseconds, and for which no
-// run waits, so many; and leaves them in admission.gates. A gate that does not exist is made.
+// run waits, so many; and leaves them in admission.gates. It creates a gate that does not exist.
 // A worker takes turns from the lines that it reads: one for a run that was cancelled on a
-// queue that nobody serves any more stays, and keeps its gate from being forgotten.
+// queue that no worker serves any more stays, and keeps its gate from being pruned.
 // Index: turns_order, skipped along the lines and then the oldest @examined turns of each;
 // waiting_order. Locks: the gates, with SKIP LOCKED. An insert waits, in the order of the
-// gates, for who makes the same gate. Idempotent: a repeat finds their turns deleted.
+// gates, for another transaction that creates the same gate. Idempotent: a repeat finds their
+// turns deleted.
 func (q *Queries) LockUnwanted(ctx context.Context, arg LockUnwantedParams) error {
 	_, err := q.db.Exec(ctx, LockUnwanted, arg.Age, arg.Examined, arg.Most)
 	return err
+}
+
+const MendLines = `-- name: MendLines :execrows
+WITH unread AS MATERIALIZED (
+    SELECT runs.id, runs.lane, runs.due_at, runs.gates
+    FROM durable.runs
+    WHERE runs.id = ANY ($1::uuid[])
+      AND runs.state = 0
+      AND runs.gates IS NOT NULL
+      AND EXISTS (
+          SELECT
+          FROM unnest(runs.gates) AS own (gate)
+          WHERE NOT EXISTS (
+              SELECT
+              FROM durable.limit_lanes
+              WHERE limit_lanes.limit_id = (own.gate >> 43)::int
+                AND limit_lanes.lane = runs.lane
+          )
+      )
+    FOR NO KEY UPDATE SKIP LOCKED
+), listed AS (
+    INSERT INTO durable.limit_lanes (limit_id, lane)
+    SELECT DISTINCT (own.gate >> 43)::int, unread.lane
+    FROM unread
+    CROSS JOIN LATERAL pg_catalog.unnest(unread.gates) AS own (gate)
+    WHERE NOT EXISTS (
+        SELECT
+        FROM durable.limit_lanes known
+        WHERE known.limit_id = (own.gate >> 43)::int
+          AND known.lane = unread.lane
+    )
+    ORDER BY 1, 2
+    ON CONFLICT DO NOTHING
+), announced AS (
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT DISTINCT waiting.lane, waiting.due_at, waiting.gate
+    FROM unread
+    JOIN durable.waiting ON waiting.gate = ANY (unread.gates || 0::bigint)
+        AND waiting.lane = unread.lane
+        AND waiting.due_at = unread.due_at
+        AND waiting.run_id = unread.id
+)
+SELECT unread.id
+FROM unread
+`
+
+type MendLinesParams struct {
+	Ids []uuid.UUID
+}
+
+// Has workers read the lines of limited runs, which they do not where a row of limit_lanes is
+// missing, and leaves a turn for each run in the line where it waits.
+// Index: runs_pkey, limit_lanes_pkey, waiting_order. Locks: the runs, with SKIP LOCKED.
+// Idempotent: a repeat finds the rows.
+// block: read-lines of unread
+// end
+func (q *Queries) MendLines(ctx context.Context, arg MendLinesParams) (int64, error) {
+	result, err := q.db.Exec(ctx, MendLines, arg.Ids)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const MendReady = `-- name: MendReady :execrows
@@ -143,6 +206,19 @@ WITH mended AS MATERIALIZED (
             AND waiting.run_id = runs.id
       )
     FOR NO KEY UPDATE SKIP LOCKED
+), listed AS (
+    INSERT INTO durable.limit_lanes (limit_id, lane)
+    SELECT DISTINCT (own.gate >> 43)::int, mended.lane
+    FROM mended
+    CROSS JOIN LATERAL pg_catalog.unnest(mended.gates) AS own (gate)
+    WHERE NOT EXISTS (
+        SELECT
+        FROM durable.limit_lanes known
+        WHERE known.limit_id = (own.gate >> 43)::int
+          AND known.lane = mended.lane
+    )
+    ORDER BY 1, 2
+    ON CONFLICT DO NOTHING
 ), lined AS (
     INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
     SELECT
@@ -200,6 +276,8 @@ type MendWaitingParams struct {
 
 // MendReady for limited runs, as new: in the line of the first gate of each.
 // Index: runs_pkey, waiting_order. Locks and idempotence: as MendReady.
+// block: read-lines of mended
+// end
 // block: enter-waiting of mended
 // end
 // block: announce of lined
@@ -530,6 +608,19 @@ WITH locked_runs AS MATERIALIZED (
       AND state = 1
     RETURNING
         id, lane, due_at, state, crash_count, worker, cancel, gates, limits, strict
+), listed AS (
+    INSERT INTO durable.limit_lanes (limit_id, lane)
+    SELECT DISTINCT (own.gate >> 43)::int, returned.lane
+    FROM returned
+    CROSS JOIN LATERAL pg_catalog.unnest(returned.gates) AS own (gate)
+    WHERE NOT EXISTS (
+        SELECT
+        FROM durable.limit_lanes known
+        WHERE known.limit_id = (own.gate >> 43)::int
+          AND known.lane = returned.lane
+    )
+    ORDER BY 1, 2
+    ON CONFLICT DO NOTHING
 ), queued AS (
     INSERT INTO durable.ready (lane, due_at, run_id)
     SELECT returned.lane, returned.due_at, returned.id
@@ -700,6 +791,8 @@ type ReturnRunsRow struct {
 // Idempotent: a repeat finds the claim gone.
 // block: released
 // end
+// block: read-lines of returned
+// end
 // block: enter-line of returned
 // end
 // block: enter-waiting of returned
@@ -847,6 +940,18 @@ WHERE runs.ctid >= format('(%s,0)', $1::bigint)::tid
                     AND waiting.run_id = runs.id
               )
           )
+      OR runs.state = 0
+          AND runs.gates IS NOT NULL
+          AND EXISTS (
+              SELECT
+              FROM unnest(runs.gates) AS own (gate)
+              WHERE NOT EXISTS (
+                  SELECT
+                  FROM durable.limit_lanes
+                  WHERE limit_lanes.limit_id = (own.gate >> 43)::int
+                    AND limit_lanes.lane = runs.lane
+              )
+          )
   )
 LIMIT $6
 `
@@ -869,7 +974,7 @@ type SweepBlocksRow struct {
 
 // Finds, in a range of the table's own blocks and whatever the ids in it, the runs whose
 // retention has passed, those that are pending without their row of ready or waiting
-// (ready_order, waiting_order),
+// (ready_order, waiting_order), or with a line that workers do not read (limit_lanes_pkey),
 // and those that are running under a claim that has no lease. A claim's lease and its
 // runs are committed together, and a lease that has gone does not come back: where one
 // snapshot shows the run and no lease, its worker is not coming back either, as long as
