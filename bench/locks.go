@@ -65,16 +65,21 @@ func (b *bench) locks(ctx context.Context, c contention) (sample, error) {
 	bounded, cancel := context.WithTimeout(ctx, c.window)
 	defer cancel()
 	var all sync.WaitGroup
+	var lockers []*lock.Locker
 	for p, db := range stores {
 		locker := lock.NewLocker(countedLocks{db, &asked}, lock.LockerConfig{
 			Owner: fmt.Sprintf("process-%d", p), Waits: c.waits(db),
 		})
+		lockers = append(lockers, locker)
 		for i := range c.each {
 			n := p*c.each + i
 			all.Go(func() { grants[n], faults[n] = book.contend(bounded, locker, c.holds) })
 		}
 	}
 	all.Wait()
+	for _, locker := range lockers {
+		locker.Close()
+	}
 	if err := errors.Join(faults...); err != nil {
 		return nil, err
 	}

@@ -332,7 +332,8 @@ create table durable.stats (
 
 -- One row per slot of a named lock, free or held. The row keeps the fence; a
 -- row that has been free, or expired, for a week is deleted when a new name
--- comes: a fence that begins again begins at the database's time.
+-- comes: a fence that begins again begins at the database's time. A row whose name is
+-- empty is no lock: it refuses a claim that was given back before it came, for an hour.
 create table durable.locks (
     name        text collate "C" not null,
     slot        int not null,
@@ -634,7 +635,9 @@ begin
 end
 $function$;
 
--- Gives a unique key to a run, unless another one holds it: then that one is returned.
+-- Gives a unique key to a run, unless another one holds it: then that one is returned. In a
+-- transaction that reads from a snapshot, a holder may have ended, or may be pending again,
+-- without a change of the key: the lock fails then (40001), and is given back at once.
 create function durable.take_key(job text, key text, run_id uuid, held_to timestamptz)
 returns uuid
 language plpgsql
@@ -658,6 +661,14 @@ begin
           and unique_keys.key = take_key.key
         for update;
         continue when not found;
+        if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
+            begin
+                perform from durable.runs where runs.id = holder.run_id for share skip locked;
+                raise exception using errcode = 'DW001';
+            exception when sqlstate 'DW001' then
+                null;
+            end;
+        end if;
         select runs.state into holder_state
         from durable.runs
         where runs.id = holder.run_id;

@@ -174,7 +174,9 @@ func examineRedis(ctx context.Context, config Config, f *store.Findings) {
 		f.Fail("redis", err.Error(), "correct "+varRedisURL+" or the server: workers do not start without it")
 		return
 	}
-	_, probeErr := lock.NewLocker(locks, lock.LockerConfig{}).Probe(ctx)
+	locker := lock.NewLocker(locks, lock.LockerConfig{})
+	_, probeErr := locker.Probe(ctx)
+	locker.Close()
 	if err := locks.Close(); err != nil {
 		f.Warn("redis", err.Error(), "see the server's log")
 		return

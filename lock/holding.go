@@ -83,7 +83,7 @@ func (l *Locker) renewed(asked, renewed []lease.ClaimID, at, d time.Duration) {
 		switch h := l.holdings[claim]; {
 		case h == nil:
 		case renewedNow[claim]:
-			h.until = lease.Terms{Duration: d}.Deadline(at)
+			h.until = max(h.until, lease.Terms{Duration: d}.Deadline(at)) // a later renewal may have been answered first
 		default:
 			delete(l.holdings, claim)
 			lost = append(lost, h)

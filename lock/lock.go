@@ -18,6 +18,10 @@ var (
 	ErrHeld = errors.New("lock is held")
 	// ErrUnavailable: the store of the locks is unreachable.
 	ErrUnavailable = errors.New("lock store is unavailable")
+	// ErrRefused: the store answers, but did nothing for this one lock. A transaction may
+	// have its row locked, or the claim was given back before. A Locker takes every
+	// other error of a store for an outage.
+	ErrRefused = errors.New("lock store refused")
 	// ErrInvalid: the request was refused before the store was called. The text
 	// names every fault.
 	ErrInvalid = errors.New("invalid lock")
@@ -61,7 +65,8 @@ type Store interface {
 	// which names the claims whose outcome is unknown.
 	Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error)
 	// Release frees the slot that the claim holds, and reports whether there was
-	// one. Releasing twice is harmless.
+	// one. Releasing twice is harmless. When there was none, an Acquire of the claim
+	// may still be on its way: for an hour or longer it is refused with ErrRefused.
 	Release(ctx context.Context, name string, claim lease.ClaimID) (released bool, err error)
 }
 

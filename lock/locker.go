@@ -20,7 +20,8 @@ type LockerConfig struct {
 	// <hostname>-<pid>. Ownership is never decided by it.
 	Owner string
 	// CallTimeout bounds one call of the store; a slower one counts as an
-	// outage. Default 2 s.
+	// outage. A renewal may take a sixth of its duration. The context of one caller
+	// bounds how long that caller waits, and not the call. Default 2 s.
 	CallTimeout time.Duration
 	// Logger gets what a person should see. Default: nothing is logged.
 	Logger *slog.Logger
@@ -38,9 +39,13 @@ type LockerConfig struct {
 
 // Locker grants named locks of one store to the code of one process. It waits fairly,
 // follows each lock's [Policy] while the store is unreachable, counts, and logs. Create
-// one for each store with [NewLocker]. Its methods may be called concurrently. While calls
-// wait that are notified of releases elsewhere, it has one goroutine, and the last of
-// these calls waits for the goroutine's end.
+// one for each store with [NewLocker]. Its methods may be called concurrently.
+//
+// A call of the store does not end with the context of who asked for it: the caller
+// returns, and a goroutine waits for the answer, for CallTimeout, and gives back what was
+// granted. Another gives back what may have been granted by calls that failed, until the
+// store answers, and one listens while calls wait that are notified of releases elsewhere.
+// Close waits for all of them.
 //
 // A Locker is the heartbeat.Renewer of what it grants. lock.Guard does
 // the whole of acquire, keep alive, run and release.
@@ -50,7 +55,13 @@ type Locker struct {
 	probe  string        // the name of this Locker's own probe lock
 	waiter lease.ClaimID // names this Locker among those that wait
 
+	calls   sync.WaitGroup // goroutines that outlive their callers
+	closing chan struct{}  // closed by Close
+	// who holds a value makes a call, see apart
+	asking, renewing chan struct{}
+
 	mu       sync.Mutex // guards the fields below
+	closed   bool
 	lines    map[string][]*waiter
 	notes    map[string]time.Duration // names whose wait is noted in the store, and when
 	hearing  *hearing                 // nil while nothing is noted
@@ -58,6 +69,8 @@ type Locker struct {
 	holdings map[lease.ClaimID]*holding
 	sweepAt  int // size of holdings at which those long lost are dropped
 	outage   outage
+	orphans  []orphan // the oldest first
+	giving   bool     // a goroutine gives the orphans back
 }
 
 // Grant is a slot of a lock, as its holder sees it.
@@ -104,7 +117,8 @@ func NewLocker(store Store, config LockerConfig) *Locker {
 		config.Random = rand.Float64
 	}
 	return &Locker{
-		store: store, config: config, probe: probePrefix + lease.NewClaimID().Short(), waiter: lease.NewClaimID(),
+		store: store, config: config, probe: probePrefix + lease.NewClaimID().Short(), waiter: lease.NewClaimID(), closing: make(chan struct{}),
+		asking: make(chan struct{}, mostAsking), renewing: make(chan struct{}, mostRenewing),
 		lines: map[string][]*waiter{}, notes: map[string]time.Duration{}, verdicts: map[string]verdict{}, holdings: map[lease.ClaimID]*holding{}, sweepAt: 64,
 	}
 }
@@ -124,8 +138,8 @@ func (l *Locker) TryAcquire(ctx context.Context, name string, terms Terms) (Gran
 // second; with LockerConfig.Waits a release elsewhere wakes it too. Between
 // processes no order is promised.
 //
-// When ctx ends the error is its cause; a grant that came at that moment is
-// given back.
+// When ctx ends the error is its cause, at once. An Acquire that returned an error
+// holds nothing, or no longer than it takes to reach the store.
 func (l *Locker) Acquire(ctx context.Context, name string, terms Terms) (Grant, error) {
 	terms = terms.WithDefaults()
 	a := &attempt{terms: terms, began: l.config.Elapsed(), request: Request{
@@ -135,9 +149,6 @@ func (l *Locker) Acquire(ctx context.Context, name string, terms Terms) (Grant, 
 		return Grant{}, fmt.Errorf("acquire lock: %w", err)
 	}
 	grant, err := l.acquire(ctx, a)
-	if a.unknown && (err != nil || grant.Local) {
-		l.giveBack(ctx, a.request.Claim, name)
-	}
 	l.decided(a, grant, err)
 	return grant, err
 }
@@ -147,8 +158,6 @@ type attempt struct {
 	request Request
 	terms   Terms
 	began   time.Duration
-	// unknown: a call of the store failed, so the claim may have been granted.
-	unknown bool
 }
 
 func (l *Locker) acquire(ctx context.Context, a *attempt) (Grant, error) {
@@ -176,21 +185,18 @@ func (l *Locker) try(ctx context.Context, a *attempt) (Grant, time.Duration, err
 	if err := ctx.Err(); err != nil {
 		return Grant{}, 0, fmt.Errorf("acquire lock %q: %w", a.request.Name, context.Cause(ctx))
 	}
-	asked := l.config.Elapsed()
-	answer, err := l.ask(ctx, a)
+	got, err := l.ask(ctx, a)
 	switch {
-	case err == nil && answer.Granted:
-		a.unknown = false
+	case err == nil && got.answer.Granted:
 		grant := Grant{
-			Lease: lease.Lease{Claim: a.request.Claim, Asked: asked}, Name: a.request.Name,
-			Slot: answer.Slot, Fence: answer.Fence, TookOver: answer.TookOver, Terms: a.terms,
+			Lease: lease.Lease{Claim: a.request.Claim, Asked: got.at}, Name: a.request.Name,
+			Slot: got.answer.Slot, Fence: got.answer.Fence, TookOver: got.answer.TookOver, Terms: a.terms,
 		}
 		l.hold(grant)
 		return grant, 0, nil
 	case err == nil:
-		a.unknown = false
-		l.remember(a, answer.FreeIn)
-		return Grant{}, answer.FreeIn, a.held(nil)
+		l.remember(a, got.answer.FreeIn)
+		return Grant{}, got.answer.FreeIn, a.held(nil)
 	case !errors.Is(err, ErrUnavailable): // ctx has ended
 		return Grant{}, 0, fmt.Errorf("lock %q: %w", a.request.Name, err)
 	}
@@ -217,35 +223,54 @@ func (l *Locker) Extend(ctx context.Context, grant Grant) (Grant, error) {
 // Renew extends grants in one call of the store; see Store.Renew. Local
 // grants are renewed by being there.
 func (l *Locker) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
-	asked := l.config.Elapsed()
 	stored, local := l.split(claims)
-	l.warnOld(asked)
+	l.warnOld(l.config.Elapsed())
 	if len(stored) == 0 {
 		return local, nil
 	}
-	renewed, err := l.store.Renew(ctx, stored, d)
+	got, gone := apart(ctx, l, l.renewing, d/6, func(ctx context.Context) renewal { return l.renew(ctx, stored, d) }, func(renewal) {})
+	switch {
+	case gone != nil:
+		return nil, fmt.Errorf("renew locks: %w", gone)
+	case got.known:
+		return append(local, got.claims...), got.err
+	default:
+		return nil, got.err
+	}
+}
+
+// renewal is what the store answered to a renewal.
+type renewal struct {
+	claims []lease.ClaimID
+	known  bool // what is not among the claims is lost, or named by the error
+	err    error
+}
+
+// renew makes the call, and notes what it says about the grants and the store.
+func (l *Locker) renew(ctx context.Context, stored []lease.ClaimID, d time.Duration) renewal {
+	asked := l.config.Elapsed()
+	claims, err := l.store.Renew(ctx, stored, d)
 	l.called("renew", asked, err)
 	if unknown := (*lease.UnknownError)(nil); errors.As(err, &unknown) { // no outage: a part of the store answers
 		known := slices.DeleteFunc(slices.Clone(stored), func(c lease.ClaimID) bool { return slices.Contains(unknown.Claims, c) })
-		l.renewed(known, renewed, asked, d)
-		return append(local, renewed...), fmt.Errorf("%w: %w", ErrUnavailable, err)
+		l.renewed(known, claims, asked, d)
+		return renewal{claims, true, fmt.Errorf("%w: %w", ErrUnavailable, err)}
+	}
+	if err == nil || !over(ctx) || d/6 >= l.config.CallTimeout { // else it had less time than other calls have
+		l.answered(err)
 	}
 	if err != nil {
-		if !errors.Is(context.Cause(ctx), context.Canceled) {
-			l.failed(err)
-		}
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return renewal{err: fmt.Errorf("%w: %w", ErrUnavailable, err)}
 	}
-	l.reached(ctx)
-	l.renewed(stored, renewed, asked, d)
-	return append(local, renewed...), nil
+	l.renewed(stored, claims, asked, d)
+	return renewal{claims: claims, known: true}
 }
 
 // Release gives a grant back, and wakes a call that waits for it here. It uses a
 // context that does not end with ctx, bounded by CallTimeout. The error is
 // ErrLost when the store no longer had it, so that another may have been
 // granted meanwhile, and ErrUnavailable when the store was unreachable: then
-// the lock is freed when the store is back, or when its time has run out.
+// the lock is freed as soon as the store is back, or when its time has run out.
 func (l *Locker) Release(ctx context.Context, grant Grant) error {
 	held := l.drop(grant)
 	defer l.wake(grant.Name)
@@ -259,7 +284,7 @@ func (l *Locker) Release(ctx context.Context, grant Grant) error {
 	released, err := l.release(ctx, grant.Claim, grant.Name)
 	switch {
 	case err != nil:
-		l.orphan(grant.Claim, grant.Name)
+		l.giveBack(grant.Claim, grant.Name, grant.Terms.Duration)
 		err = fmt.Errorf("lock %q: %w: %w", grant.Name, ErrUnavailable, err)
 	case !released:
 		err = fmt.Errorf("release lock %q: %w", grant.Name, lease.ErrLost)
@@ -277,9 +302,7 @@ func (l *Locker) release(ctx context.Context, claim lease.ClaimID, name string) 
 	defer cancel()
 	released, err := l.store.Release(ctx, name, claim)
 	l.called("release", asked, err)
-	if err != nil {
-		l.failed(err)
-	}
+	l.answered(err)
 	return released, err
 }
 

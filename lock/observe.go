@@ -13,6 +13,13 @@ func (l *Locker) called(verb string, asked time.Duration, err error) {
 	report(l.config.Hooks.Called, Call{Verb: verb, Took: l.config.Elapsed() - asked, Err: err})
 }
 
+// over reports whether a context has ended, or ends at this instant: a client that sets its
+// connection's deadline to that of the context may be quicker than the context itself.
+func over(ctx context.Context) bool {
+	deadline, bounded := ctx.Deadline()
+	return ctx.Err() != nil || bounded && !time.Now().Before(deadline)
+}
+
 // decided logs and counts how an attempt ended.
 func (l *Locker) decided(a *attempt, grant Grant, err error) {
 	name, log := a.request.Name, l.config.Logger

@@ -18,40 +18,66 @@ type outage struct {
 	reported time.Duration // until here the time was reported to the observer
 	began    time.Duration
 	retryAt  time.Duration
-	orphans  map[lease.ClaimID]string // claims that may exist in the store and have no holder
 }
 
 // outagePause is the longest time between two questions to a store that is down.
 const outagePause = time.Second
 
-// mostOrphans bounds the memory of claims to give back; the rest expires.
-const mostOrphans = 100
-
-// ask makes one call, unless the store is known to be down. The error is an
-// ErrUnavailable, or the cause of the end of ctx.
-func (l *Locker) ask(ctx context.Context, a *attempt) (Answer, error) {
-	if !l.mayAsk() {
-		return Answer{}, fmt.Errorf("%w: it failed a moment ago", ErrUnavailable)
-	}
-	asked := l.config.Elapsed()
-	call, cancel := context.WithTimeout(ctx, l.config.CallTimeout)
-	defer cancel()
-	answer, err := l.store.Acquire(call, a.request)
-	if err != nil {
-		a.unknown = true
-		if ctx.Err() != nil {
-			return Answer{}, context.Cause(ctx)
-		}
-	}
-	l.called("acquire", asked, err)
-	if err != nil {
-		l.failed(err)
-		return Answer{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
-	}
-	l.reached(ctx)
-	return answer, nil
+// asked is what the store answered to a Request.
+type asked struct {
+	at     time.Duration // when it was sent, on the monotonic clock
+	answer Answer
+	err    error
 }
 
+// ask makes one call, unless the store is known to be down. The error is an
+// ErrUnavailable, or the cause of the end of ctx. What may then have been granted
+// is given back, and never asked for again.
+func (l *Locker) ask(ctx context.Context, a *attempt) (asked, error) {
+	if l.resting() {
+		return asked{}, fmt.Errorf("%w: %w", ErrUnavailable, errMomentAgo)
+	}
+	request := a.request
+	got, gone := apart(ctx, l, l.asking, l.config.CallTimeout, func(ctx context.Context) asked { return l.askStore(ctx, request) }, func(late asked) {
+		if late.answer.Granted && !l.abandon(request.Claim, request.Name) {
+			l.giveBack(request.Claim, request.Name, request.Duration)
+		}
+	})
+	if gone != nil {
+		return asked{}, gone
+	}
+	if got.err != nil {
+		a.request.Claim = lease.NewClaimID()
+		return asked{}, fmt.Errorf("%w: %w", ErrUnavailable, got.err)
+	}
+	return got, nil
+}
+
+var errMomentAgo = errors.New("it failed a moment ago")
+
+// askStore makes the call, unless the store has turned out to be down while it waited in line.
+func (l *Locker) askStore(ctx context.Context, request Request) asked {
+	if !l.mayAsk() {
+		return asked{err: errMomentAgo}
+	}
+	began := l.config.Elapsed()
+	answer, err := l.store.Acquire(ctx, request)
+	l.called("acquire", began, err)
+	l.answered(err)
+	if err != nil && !errors.Is(err, ErrRefused) {
+		l.giveBack(request.Claim, request.Name, request.Duration)
+	}
+	return asked{began, answer, err}
+}
+
+// resting reports whether the store is down and has been asked a moment ago.
+func (l *Locker) resting() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.outage.down && l.config.Elapsed() < l.outage.retryAt
+}
+
+// mayAsk reports whether a call may ask the store. While it is down that is the one that tries.
 func (l *Locker) mayAsk() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -62,8 +88,17 @@ func (l *Locker) mayAsk() bool {
 	if now < l.outage.retryAt {
 		return false
 	}
-	l.outage.retryAt = now + l.config.CallTimeout // this call is the one that tries
+	l.outage.retryAt = now + l.config.CallTimeout
 	return true
+}
+
+// answered notes whether the store answers, by how one call has ended that had its whole time.
+func (l *Locker) answered(err error) {
+	if err == nil || errors.Is(err, ErrRefused) {
+		l.reached()
+	} else {
+		l.failed(err)
+	}
 }
 
 // failed notes that a call of the store has failed.
@@ -85,9 +120,8 @@ func (l *Locker) failed(err error) {
 	report(l.config.Hooks.Degraded, Degradation{Passed: passed})
 }
 
-// reached notes that a call of the store was answered. The first one after an
-// outage frees the grants that no holder may have got.
-func (l *Locker) reached(ctx context.Context) {
+// reached notes that a call of the store was answered.
+func (l *Locker) reached() {
 	l.mu.Lock()
 	o := &l.outage
 	if !o.down {
@@ -95,16 +129,11 @@ func (l *Locker) reached(ctx context.Context) {
 		return
 	}
 	now := l.config.Elapsed()
-	lasted, passed, orphans := now-o.began, now-o.reported, o.orphans
+	lasted, passed := now-o.began, now-o.reported
 	*o = outage{}
 	l.mu.Unlock()
 	l.config.Logger.Info("lock store is back", "event", "lock.back", "after", lasted.String())
 	report(l.config.Hooks.Degraded, Degradation{Passed: passed})
-	for claim, name := range orphans {
-		if _, err := l.release(ctx, claim, name); err != nil {
-			l.orphan(claim, name)
-		}
-	}
 }
 
 // Degraded reports for how long the store has been unreachable, and is 0 when the
@@ -116,29 +145,6 @@ func (l *Locker) Degraded() time.Duration {
 		return 0
 	}
 	return max(l.config.Elapsed()-l.outage.began, 1)
-}
-
-// giveBack releases a claim that may have been granted and has no holder:
-// immediately, or when the store is back.
-func (l *Locker) giveBack(ctx context.Context, claim lease.ClaimID, name string) {
-	if l.Degraded() == 0 {
-		if _, err := l.release(ctx, claim, name); err == nil {
-			return
-		}
-	}
-	l.orphan(claim, name)
-}
-
-func (l *Locker) orphan(claim lease.ClaimID, name string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.outage.orphans) >= mostOrphans {
-		return
-	}
-	if l.outage.orphans == nil {
-		l.outage.orphans = map[lease.ClaimID]string{}
-	}
-	l.outage.orphans[claim] = name
 }
 
 // fallBack follows the lock's policy.

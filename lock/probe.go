@@ -28,6 +28,22 @@ const (
 // Locker alone, so that concurrent probes of several processes do not collide. The
 // error says why the answer is not Healthy.
 func (l *Locker) Probe(ctx context.Context) (Health, error) {
+	type found struct {
+		health Health
+		err    error
+	}
+	got, gone := apart(ctx, l, l.asking, 2*l.config.CallTimeout, func(ctx context.Context) (f found) {
+		f.health, f.err = l.probed(ctx)
+		return f
+	}, func(found) {})
+	if gone != nil {
+		return Unhealthy, fmt.Errorf("probe: %w", gone)
+	}
+	return got.health, got.err
+}
+
+// probed takes the lock and releases it. Where it fails to, nobody else wants the lock.
+func (l *Locker) probed(ctx context.Context) (Health, error) {
 	asked := l.config.Elapsed()
 	call, cancel := context.WithTimeout(ctx, l.config.CallTimeout)
 	defer cancel()
@@ -36,8 +52,8 @@ func (l *Locker) Probe(ctx context.Context) (Health, error) {
 		Name: l.probe, Slots: probeSlots, Claim: claim, Owner: l.config.Owner, Duration: probeDuration,
 	})
 	l.called("probe", asked, err)
+	l.answered(err)
 	if err != nil {
-		l.giveBack(ctx, claim, l.probe)
 		return Unhealthy, fmt.Errorf("probe: %w: %w", ErrUnavailable, err)
 	}
 	if !answer.Granted {
@@ -50,6 +66,5 @@ func (l *Locker) Probe(ctx context.Context) (Health, error) {
 	if !released {
 		return Degraded, fmt.Errorf("probe %s: %w", l.probe, lease.ErrLost)
 	}
-	l.reached(ctx)
 	return Healthy, nil
 }

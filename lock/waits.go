@@ -55,10 +55,7 @@ const (
 )
 
 // hearing is one listener for all waiting calls of this process.
-type hearing struct {
-	cancel context.CancelFunc
-	done   chan struct{}
-}
+type hearing struct{ cancel context.CancelFunc }
 
 // note announces to other processes that calls of this one wait for a name, and
 // listens for releases until the last of them has left.
@@ -77,19 +74,19 @@ func (l *Locker) note(ctx context.Context, name string) {
 	calls := len(l.lines[name])
 	if l.hearing == nil {
 		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		h := &hearing{cancel, make(chan struct{})}
-		l.hearing = h
-		go func() {
-			defer close(h.done)
-			l.hear(ctx)
-		}()
+		l.hearing = &hearing{cancel}
+		l.calls.Go(func() { l.hear(ctx) })
 	}
 	l.mu.Unlock()
-	l.write(ctx, name, calls)
+	nothing := func(struct{}) {}
+	_, _ = apart(ctx, l, l.asking, l.config.CallTimeout, func(ctx context.Context) (done struct{}) {
+		l.write(ctx, name, calls)
+		return done
+	}, nothing)
 }
 
-// unnote withdraws a note when no call waits for the name any more. The last
-// one waits until the listener has ended. A note that is written at that moment
+// unnote withdraws a note when no call waits for the name any more. The caller, who may just
+// have been granted the lock, does not wait for that. A note that is written at that moment
 // by another call may be lost, and is written again a little later.
 func (l *Locker) unnote(ctx context.Context, name string) {
 	l.mu.Lock()
@@ -99,26 +96,22 @@ func (l *Locker) unnote(ctx context.Context, name string) {
 		return
 	}
 	delete(l.notes, name)
-	var last *hearing
 	if len(l.notes) == 0 {
-		last, l.hearing = l.hearing, nil
+		l.hearing.cancel()
+		l.hearing = nil
 	}
 	l.mu.Unlock()
-	if last != nil {
-		last.cancel()
+	if l.Degraded() > 0 {
+		return // it lapses
 	}
-	if l.Degraded() == 0 {
+	l.calls.Go(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.config.CallTimeout)
+		defer cancel()
 		l.write(ctx, name, 0)
-	}
-	if last != nil {
-		<-last.done
-	}
+	})
 }
 
-// write makes one bounded call that outlives ctx.
 func (l *Locker) write(ctx context.Context, name string, calls int) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.config.CallTimeout)
-	defer cancel()
 	err := l.config.Waits.NoteWait(ctx, Wait{Name: name, Waiter: l.waiter, Owner: l.config.Owner, Calls: calls}, noteLife)
 	if err != nil {
 		l.config.Logger.Debug("announcing a waiter failed, releases are found by polling", "event", "lock.wait_not_announced", "lock", name, "error", err)

@@ -47,7 +47,9 @@ LATERAL (
 -- name: KeyHolders :many
 -- Index: unique_keys_pkey and runs_pkey, one probe each per key (OFFSET keeps it so).
 -- Locks: none; the keys are locked, and of a holder's state only that it has ended is
--- final. A key whose row is gone is not returned.
+-- final. A key whose row is gone is not returned. Frozen says that the transaction reads
+-- from its snapshot, in which a holder may have a state that is no longer its own: see
+-- RefuseChanged.
 SELECT
     held_key.job,
     held_key.key,
@@ -58,7 +60,11 @@ SELECT
     coalesce(holder.state, 0)::smallint AS state,
     coalesce(holder.lane, 0)::int AS lane,
     coalesce(holder.due_at, 'epoch')::timestamptz AS due_at,
-    coalesce(holder.gates::text, '')::text AS gates
+    coalesce(holder.gates::text, '')::text AS gates,
+    (
+        pg_catalog.current_setting('transaction_isolation')
+        IN ('repeatable read', 'serializable')
+    )::boolean AS frozen
 FROM (
     SELECT
         pg_catalog.unnest(@jobs::text[]) AS job,
@@ -82,6 +88,29 @@ LEFT JOIN LATERAL (
     WHERE runs.id = held_key.run_id
     OFFSET 0
 ) holder ON true;
+
+-- name: RefuseChanged :exec
+-- For a transaction that reads from a snapshot: fails (40001) if a run has changed since
+-- then. A run that another transaction is changing now has not changed yet, and is skipped.
+-- Between BeginLook and UndoLook, which gives the locks back: they would be in the way of
+-- the run's own worker until the caller's transaction ends.
+-- Index: runs_pkey. Locks: the runs, shared, with SKIP LOCKED.
+-- Idempotent: a repeat finds the same.
+SELECT id
+FROM durable.runs
+WHERE id = ANY (@ids::uuid[])
+FOR SHARE SKIP LOCKED;
+
+-- name: BeginLook :exec
+-- What follows is undone in the caller's transaction, which may have savepoints of its
+-- own: one of the same name would only be hidden meanwhile.
+SAVEPOINT durable_look;
+
+-- name: UndoLook :exec
+ROLLBACK TO SAVEPOINT durable_look;
+
+-- name: EndLook :exec
+RELEASE SAVEPOINT durable_look;
 
 -- name: StoredRuns :many
 -- Which of the runs are stored already. Index: runs_pkey. Locks: none.

@@ -98,6 +98,7 @@ WHERE (name, slot) IN (
 );
 
 -- name: RenewLocks :many
+-- Not the rows that refuse claims, which have no name: see RefuseLock.
 -- Index: locks_claim. Locks: the rows in the claims' order.
 -- Idempotent: a repeat renews from a later instant.
 UPDATE durable.locks
@@ -106,10 +107,37 @@ WHERE claim_id = ANY (ARRAY(
     SELECT held.claim_id
     FROM durable.locks held
     WHERE held.claim_id = ANY (@claim_ids::uuid[])
+      AND held.name <> ''
     ORDER BY held.claim_id
     FOR UPDATE
 ))
 RETURNING claim_id;
+
+-- name: RenewFreeLocks :many
+-- RenewLocks when a transaction holds one of the rows: passes those over, and tells
+-- which of the claims are there, so that one that is not renewed is not taken for lost.
+-- Index: locks_claim. Locks: the rows with SKIP LOCKED.
+-- Idempotent: a repeat renews from a later instant.
+WITH free AS MATERIALIZED (
+    SELECT held.claim_id
+    FROM durable.locks held
+    WHERE held.claim_id = ANY (@claim_ids::uuid[])
+      AND held.name <> ''
+    ORDER BY held.claim_id
+    FOR UPDATE SKIP LOCKED
+), renewed AS (
+    UPDATE durable.locks
+    SET expires_at = now() + (@duration::bigint) * interval '1 microsecond'
+    WHERE claim_id = ANY (ARRAY(SELECT free.claim_id FROM free))
+    RETURNING claim_id
+)
+SELECT
+    present.claim_id,
+    (renewed.claim_id IS NOT NULL)::boolean AS renewed
+FROM durable.locks present
+LEFT JOIN renewed ON renewed.claim_id = present.claim_id
+WHERE present.claim_id = ANY (@claim_ids::uuid[])
+  AND present.name <> '';
 
 -- name: ReleaseLock :one
 -- Frees a slot and, when it commits, notifies any one of those that have recorded that
@@ -138,6 +166,38 @@ SELECT
         FROM next_waiter
     )::int AS notified;
 
+-- name: RefuseLock :many
+-- Keeps a claim whose answer was lost from being granted later, as RefuseClaim does for
+-- runs: a row without a name, which no lock can have, takes the claim. Waits for an
+-- acquisition of this claim that is under way; no row is returned where that has taken a
+-- slot, or where the claim is refused already. The slot only tells such rows apart; one
+-- that is taken violates locks_pkey (23505).
+-- Index: locks_claim, locks_pkey. Locks: only what it inserts.
+-- Idempotent: a repeat finds the row and inserts nothing.
+INSERT INTO durable.locks (name, slot, claim_id, expires_at)
+VALUES (
+    '',
+    (random() * 2147483647)::int,
+    @claim_id::uuid,
+    now() + (@duration::bigint) * interval '1 microsecond'
+)
+ON CONFLICT (claim_id) WHERE claim_id IS NOT NULL DO NOTHING
+RETURNING claim_id;
+
+-- name: DeleteRefusedLocks :exec
+-- Rows of RefuseLock whose time is over, some at a time. There are few of them.
+-- Index: locks_pkey. Locks: the rows with SKIP LOCKED.
+-- Idempotent: a repeat deletes further rows, or none.
+DELETE FROM durable.locks
+WHERE (name, slot) IN (
+    SELECT refused.name, refused.slot
+    FROM durable.locks refused
+    WHERE refused.name = ''
+      AND refused.expires_at < now()
+    LIMIT 100
+    FOR UPDATE SKIP LOCKED
+);
+
 -- name: ListLocks :many
 -- Index: locks_pkey, from the prefix on. Locks: none.
 SELECT
@@ -145,6 +205,7 @@ SELECT
     (expires_at <= now())::boolean AS expired
 FROM durable.locks
 WHERE claim_id IS NOT NULL
+  AND name <> ''
   AND starts_with(name, @prefix::text)
 ORDER BY name, slot
 LIMIT @most;

@@ -272,7 +272,8 @@ CREATE TABLE stats (
 
 -- One row for each slot of a named lock that was ever granted. The row keeps the
 -- fence; one that has been free, or expired, for a week is deleted when a new
--- name comes: a fence that begins again begins at the store's time.
+-- name comes: a fence that begins again begins at the store's time. A row whose name is
+-- empty is no lock: it refuses a claim that was given back before it came, for an hour.
 CREATE TABLE locks (
     name        TEXT    NOT NULL,
     slot        INTEGER NOT NULL,

@@ -66,8 +66,10 @@ func report(ctx context.Context, locks lock.Locks, out io.Writer) error {
 	var mu sync.Mutex
 	var others, all, keepers sync.WaitGroup
 	others.Add(2)
+	lockers := make([]*lock.Locker, len(errs))
 	for i := range errs {
 		locker := lock.NewLocker(locks, lock.LockerConfig{Owner: fmt.Sprintf("host-%d", i)})
+		lockers[i] = locker
 		keeper := heartbeat.New(locker, heartbeat.Config{
 			Terms: lease.Terms{}.WithDefaults(), Elapsed: lease.Elapsed, Random: func() float64 { return 0.5 }, Logger: slog.Default(),
 		})
@@ -92,6 +94,9 @@ func report(ctx context.Context, locks lock.Locks, out io.Writer) error {
 	all.Wait()
 	stop()
 	keepers.Wait()
+	for _, locker := range lockers {
+		locker.Close()
+	}
 	fmt.Fprintf(out, "three hosts: %d wrote the report, %d skipped it\n", written, skipped)
 	return errors.Join(errs...)
 }
@@ -105,6 +110,7 @@ func zombie(ctx context.Context, locks lock.Locks, out io.Writer) error {
 		fmt.Fprintf(out, "%s writes: accepted %v\n", who, accepted)
 	}
 	locker := lock.NewLocker(locks, lock.LockerConfig{})
+	defer locker.Close()
 	first, err := locker.TryAcquire(ctx, "file", lock.Terms{})
 	_, err2 := locks.ForceRelease(ctx, lock.Force{Name: "file", By: "operator", Reason: "it stalls"})
 	second, err3 := locker.TryAcquire(ctx, "file", lock.Terms{})

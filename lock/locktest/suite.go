@@ -41,6 +41,7 @@ func TestLocks(t *testing.T, backend Backend) {
 		"race":  raceTests(),
 		"force": forceTests(),
 		"waits": waitTests(backend.Deaf),
+		"gaps":  gapTests(),
 	}
 	for group, tests := range groups {
 		t.Run(group, func(t *testing.T) {

@@ -14,6 +14,7 @@
 //	durable:lock:{name}:0       slot 0: the claim, with the time it has to live
 //	durable:lock:{name}:forced  its forced releases
 //	durable:lock:{name}:waits   which processes wait for it
+//	durable:lock:{name}:refused:CLAIM  a claim that was given back before it came, for an hour
 //
 // with the characters %, { and } of a name written %25, %7B and %7D. The braces
 // put all keys of a lock on one node of a Redis Cluster. They can be read with

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed" // the scripts
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -50,6 +51,11 @@ func (l *Locks) forced(name string) string { return l.book(name) + ":forced" }
 
 func (l *Locks) waits(name string) string { return l.book(name) + ":waits" }
 
+// refused is the key that refuses a claim which was given back before it came.
+func (l *Locks) refused(name string, claim lease.ClaimID) string {
+	return l.book(name) + ":refused:" + text(claim)
+}
+
 // channel is what those who wait listen on.
 func (l *Locks) channel() string { return l.prefix + "freed" }
 
@@ -66,16 +72,18 @@ func (l *Locks) Acquire(ctx context.Context, request lock.Request) (lock.Answer,
 	}
 	slots := request.Slots
 	for {
-		keys := []string{l.book(request.Name)}
+		keys := []string{l.book(request.Name), l.refused(request.Name, request.Claim)}
 		for slot := range slots {
 			keys = append(keys, l.slot(request.Name, slot))
 		}
 		answer, err := l.run(ctx, acquireText, keys, text(request.Claim), request.Slots, millis(request.Duration),
 			request.Owner, life(request.Duration)).Int64Slice()
 		if err != nil {
-			return lock.Answer{}, fmt.Errorf("acquire lock: %w", err)
+			return lock.Answer{}, failed("acquire lock", err)
 		}
 		switch {
+		case len(answer) == 1 && answer[0] == 3:
+			return lock.Answer{}, fmt.Errorf("acquire lock: %w: the claim was given back", lock.ErrRefused)
 		case len(answer) == 4 && answer[0] == 1:
 			l.note(request.Claim, spot{request.Name, int(answer[1]), lease.Elapsed() + request.Duration})
 			return lock.Answer{Granted: true, Slot: int(answer[1]), Fence: lease.Fence(answer[2]), TookOver: answer[3] == 1}, nil
@@ -121,7 +129,7 @@ func (l *Locks) Renew(ctx context.Context, claims []lease.ClaimID, d time.Durati
 	}
 	switch {
 	case len(unknown) == len(asked):
-		return nil, fmt.Errorf("renew locks: %w", err)
+		return nil, failed("renew locks", err)
 	case len(unknown) > 0:
 		return renewed, fmt.Errorf("renew locks: %w", &lease.UnknownError{Claims: unknown, Err: err})
 	default:
@@ -129,32 +137,65 @@ func (l *Locks) Renew(ctx context.Context, claims []lease.ClaimID, d time.Durati
 	}
 }
 
-// Release frees the slot that the claim holds.
+// refusedFor is how long a claim is refused that was given back before it came.
+const refusedFor = time.Hour
+
+// Release frees the slot that the claim holds. When it holds none, an acquisition may still be
+// on its way: it is refused when it comes.
 func (l *Locks) Release(ctx context.Context, name string, claim lease.ClaimID) (bool, error) {
 	if err := lock.CheckName(name); err != nil {
 		return false, fmt.Errorf("release lock: %w", err)
 	}
-	at, known := l.find(claim)
-	if !known || at.name != name {
-		slot, found, err := l.search(ctx, name, claim)
-		if err != nil || !found {
-			return false, err
+	if at, known := l.find(claim); known && at.name == name {
+		freed, err := l.free(ctx, name, at.slot, claim)
+		if freed || err != nil {
+			return freed, err
 		}
-		at.slot = slot
 	}
-	freed, err := l.run(ctx, tellText+releaseText, []string{l.slot(name, at.slot), l.book(name), l.waits(name)}, text(claim), at.slot, l.channel(), name).Int64()
+	if freed, err := l.searchAndFree(ctx, name, claim); freed || err != nil {
+		return freed, err
+	}
+	if err := l.client.Set(ctx, l.refused(name, claim), 1, refusedFor).Err(); err != nil {
+		return false, failed("release lock", err)
+	}
+	return l.searchAndFree(ctx, name, claim) // it may have come in between
+}
+
+// searchAndFree frees the slot that a claim holds which another process was granted.
+func (l *Locks) searchAndFree(ctx context.Context, name string, claim lease.ClaimID) (bool, error) {
+	slot, found, err := l.search(ctx, name, claim)
+	if err != nil || !found {
+		return false, err
+	}
+	return l.free(ctx, name, slot, claim)
+}
+
+// free frees a slot if the claim holds it.
+func (l *Locks) free(ctx context.Context, name string, slot int, claim lease.ClaimID) (bool, error) {
+	keys := []string{l.slot(name, slot), l.book(name), l.waits(name), l.refused(name, claim)}
+	freed, err := l.run(ctx, tellText+releaseText, keys, text(claim), slot, l.channel(), name).Int64()
 	if err != nil {
-		return false, fmt.Errorf("release lock: %w", err)
+		return false, failed("release lock", err)
 	}
 	l.forget(claim)
 	return freed == 1, nil
+}
+
+// failed gives an error the call it belongs to. One key of the server may be another program's:
+// that concerns its lock alone.
+func failed(what string, err error) error {
+	var reply redis.Error
+	if errors.As(err, &reply) && strings.Contains(reply.Error(), "WRONGTYPE") {
+		err = fmt.Errorf("%w: %w", lock.ErrRefused, err)
+	}
+	return fmt.Errorf("%s: %w", what, err)
 }
 
 // search finds the slot of a claim that another process was granted.
 func (l *Locks) search(ctx context.Context, name string, claim lease.ClaimID) (slot int, found bool, err error) {
 	fields, err := l.client.HGetAll(ctx, l.book(name)).Result()
 	if err != nil {
-		return 0, false, fmt.Errorf("release lock: %w", err)
+		return 0, false, failed("release lock", err)
 	}
 	for field, value := range fields {
 		number, isClaim := strings.CutPrefix(field, "claim:")

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -63,6 +64,9 @@ func (l locks) Acquire(ctx context.Context, request lock.Request) (lock.Answer, 
 	if held >= request.Slots {
 		return lock.Answer{FreeIn: soonest.Sub(now)}, nil
 	}
+	if s.refused[request.Claim].After(now) {
+		return lock.Answer{}, fmt.Errorf("acquire lock: %w: the claim was given back", lock.ErrRefused)
+	}
 	p := places[free]
 	expired := p.claim != lease.ClaimID{}
 	*p = place{claim: request.Claim, fence: fence + 1, owner: request.Owner, acquiredAt: now, expiresAt: now.Add(request.Duration)}
@@ -90,7 +94,11 @@ func (l locks) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duratio
 	return renewed, nil
 }
 
-// Release frees the slot that the claim holds.
+// refusedFor is how long a claim is refused that was given back before it came.
+const refusedFor = time.Hour
+
+// Release frees the slot that the claim holds. When it holds none, an acquisition that comes
+// later is refused.
 func (l locks) Release(ctx context.Context, name string, claim lease.ClaimID) (bool, error) {
 	if err := lock.CheckName(name); err != nil {
 		return false, fmt.Errorf("release lock: %w", err)
@@ -108,6 +116,9 @@ func (l locks) Release(ctx context.Context, name string, claim lease.ClaimID) (b
 			return true, nil
 		}
 	}
+	now := s.now()
+	maps.DeleteFunc(s.refused, func(_ lease.ClaimID, until time.Time) bool { return !until.After(now) })
+	s.refused[claim] = now.Add(refusedFor)
 	return false, nil
 }
 

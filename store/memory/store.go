@@ -54,7 +54,8 @@ type Store struct {
 	limits limits
 	sweep  sweep
 
-	places    map[string][]*place // of each lock ever asked for
+	places    map[string][]*place         // of each lock ever asked for
+	refused   map[lease.ClaimID]time.Time // claims of locks that were given back before they came, and until when
 	forced    []lock.ForceRecord
 	waits     []*waitNote                 // for locks, the one to be notified next first
 	listeners map[lease.ClaimID]*listener // of those who listen for releases
@@ -82,6 +83,7 @@ func New(config Config) *Store {
 		schedules:   make(map[string]*schedule),
 		occurrences: make(map[occurrence]store.RunID),
 		places:      make(map[string][]*place),
+		refused:     make(map[lease.ClaimID]time.Time),
 		listeners:   make(map[lease.ClaimID]*listener),
 		queues:      make(map[string]bool),
 		caps:        make(map[string]*limit),

@@ -160,6 +160,9 @@ func (k *keyedInsert) keep(ctx context.Context, b *batch, asNew bool) error {
 		if !complete {
 			continue
 		}
+		if err := k.refuseChanged(ctx); err != nil {
+			return err
+		}
 		k.decide()
 		if complete, err = k.take(ctx); err != nil {
 			return err
@@ -215,7 +218,7 @@ func (k *keyedInsert) examine(ctx context.Context, b *batch) (complete bool, err
 func (k *keyedInsert) scanHolders(rows pgx.Rows) error {
 	for rows.Next() {
 		var row queries.KeyHoldersRow
-		err := rows.Scan(&row.Job, &row.Key, &row.RunID, &row.Latest, &row.Held, &row.Stored, &row.State, &row.Lane, &row.DueAt, &row.Gates)
+		err := rows.Scan(&row.Job, &row.Key, &row.RunID, &row.Latest, &row.Held, &row.Stored, &row.State, &row.Lane, &row.DueAt, &row.Gates, &row.Frozen)
 		if err != nil {
 			return err
 		}

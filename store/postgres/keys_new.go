@@ -58,3 +58,23 @@ func (s *Store) insertOneNew(ctx context.Context, run store.NewRun, set places) 
 	}
 	return len(stored) == 1, err
 }
+
+// refuseChanged fails if the transaction reads from a snapshot and a holder has changed since.
+// Its key, which is locked, may be as it was: a run ends, and is retried, without a change there.
+func (k *keyedInsert) refuseChanged(ctx context.Context) error {
+	var holders uuidArray
+	for _, name := range k.names {
+		if holder := k.holders[name]; holder.row.Frozen && holder.Stored {
+			holders = append(holders, holder.id)
+		}
+	}
+	if len(holders) == 0 {
+		return nil
+	}
+	b := &batch{names: k.store.names}
+	b.add(queries.BeginLook)
+	b.add(queries.RefuseChanged, holders)
+	b.add(queries.UndoLook)
+	b.add(queries.EndLook)
+	return k.store.send(ctx, k.to, b)
+}

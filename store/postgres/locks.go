@@ -50,12 +50,20 @@ func (l locks) Acquire(ctx context.Context, request lock.Request) (lock.Answer, 
 		}
 	}
 	if err != nil {
-		return lock.Answer{}, s.fail("acquire lock", err)
+		return lock.Answer{}, l.fail("acquire lock", err)
 	}
 	return answer, nil
 }
 
-var errSameClaim = fmt.Errorf("another call is asking for the same claim")
+// fail is Store.fail. It says of an error that concerns the rows of one lock that it does.
+func (l locks) fail(what string, err error) error {
+	if code(err) == lockNotAvailable || refusesRows(err) {
+		err = fmt.Errorf("%w: %w", lock.ErrRefused, err)
+	}
+	return l.store.fail(what, err)
+}
+
+var errSameClaim = fmt.Errorf("%w: the claim was given back, or another call has it", lock.ErrRefused)
 
 // again asks a few times while another call asks for the same claim.
 func again(ask func() error) error {
@@ -100,7 +108,7 @@ func (l locks) makeSlots(ctx context.Context, request lock.Request) error {
 }
 
 // Renew extends every named claim that still holds its slot, on connections that only
-// renewals use.
+// renewals use. Where a transaction holds the row of one of them, the others are renewed.
 func (l locks) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
 	if len(claims) == 0 {
 		return nil, nil
@@ -115,22 +123,92 @@ func (l locks) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duratio
 		})
 		return s.send(ctx, s.beats, b)
 	})
+	if code(err) == lockNotAvailable && len(claims) > 1 {
+		return l.renewFree(ctx, claims, d, err)
+	}
 	if err != nil {
-		return nil, s.fail("renew locks", err)
+		return nil, l.fail("renew locks", err)
 	}
 	return renewed, nil
 }
 
-// Release frees the slot that the claim holds.
+// renewFree renews the claims whose rows no transaction holds. Of the others nothing is known.
+func (l locks) renewFree(ctx context.Context, claims []lease.ClaimID, d time.Duration, why error) ([]lease.ClaimID, error) {
+	s := l.store
+	var renewed, unknown []lease.ClaimID
+	err := s.repeat(ctx, func() error {
+		b := s.guarded(ctx)
+		b.add(queries.RenewFreeLocks, uuids(claims), micro(d)).Query(func(rows pgx.Rows) error {
+			renewed, unknown = nil, nil
+			for rows.Next() {
+				var id uuid.UUID
+				var extended bool
+				if err := rows.Scan(&id, &extended); err != nil {
+					return err
+				}
+				if extended {
+					renewed = append(renewed, lease.ClaimID(id))
+				} else {
+					unknown = append(unknown, lease.ClaimID(id))
+				}
+			}
+			return rows.Err()
+		})
+		return s.send(ctx, s.beats, b)
+	})
+	if err != nil {
+		return nil, l.fail("renew locks", err)
+	}
+	if len(unknown) == 0 {
+		return renewed, nil
+	}
+	return renewed, l.fail("renew locks", &lease.UnknownError{Claims: unknown, Err: why})
+}
+
+// refusedFor is how long a claim is refused that was given back before it came.
+const refusedFor = time.Hour
+
+// Release frees the slot that the claim holds. When it holds none, an acquisition may still be
+// on its way: it is refused when it comes.
 func (l locks) Release(ctx context.Context, name string, claim lease.ClaimID) (bool, error) {
 	if err := lock.CheckName(name); err != nil {
 		return false, fmt.Errorf("release lock: %w", err)
 	}
-	freed, err := l.free(ctx, queries.ReleaseLock, l.store.names.freedChannel(), name, uuid.UUID(claim))
+	release := func() (bool, error) {
+		return l.free(ctx, queries.ReleaseLock, l.store.names.freedChannel(), name, uuid.UUID(claim))
+	}
+	freed, err := release()
+	if err == nil && !freed {
+		var refused bool
+		if refused, err = l.refuse(ctx, claim); err == nil && !refused {
+			freed, err = release() // it came in between
+		}
+	}
 	if err != nil {
-		return false, l.store.fail("release lock", err)
+		return false, l.fail("release lock", err)
 	}
 	return freed, nil
+}
+
+// refuse has a claim refused, and waits for an acquisition of it that is under way. It reports
+// false when that has taken a slot, or when the claim was refused before.
+func (l locks) refuse(ctx context.Context, claim lease.ClaimID) (refused bool, err error) {
+	s := l.store
+	for range 3 { // the number that tells the rows apart is drawn
+		err = s.repeat(ctx, func() error {
+			refused = false
+			b := s.guarded(ctx)
+			b.add(queries.RefuseLock, uuid.UUID(claim), micro(refusedFor)).Query(func(rows pgx.Rows) error {
+				return scanIDs(rows, func(uuid.UUID) { refused = true })
+			})
+			b.add(queries.DeleteRefusedLocks)
+			return s.send(ctx, s.general, b)
+		})
+		if code(err) != uniqueViolation {
+			break
+		}
+	}
+	return refused, err
 }
 
 // free sends a statement that frees a slot and reports whether it has.
@@ -138,6 +216,8 @@ func (l locks) free(ctx context.Context, statement string, args ...any) (bool, e
 	var freed, woken int32
 	err := l.store.repeat(ctx, func() error {
 		b := &batch{names: l.store.names}
+		wait, most := limits(ctx, lockLimit)
+		b.add(queries.Limits, wait, most) // a transaction may hold the row
 		b.add(statement, args...).QueryRow(func(row pgx.Row) error { return row.Scan(&freed, &woken) })
 		return l.store.send(ctx, l.store.general, b)
 	})
@@ -171,7 +251,7 @@ func (l locks) ForceRelease(ctx context.Context, force lock.Force) (bool, error)
 	}
 	freed, err := l.free(ctx, queries.ForceReleaseLock, l.store.names.freedChannel(), force.Name, small(force.Slot), force.By, force.Reason)
 	if err != nil {
-		return false, l.store.fail("force release of lock", err)
+		return false, l.fail("force release of lock", err)
 	}
 	return freed, nil
 }

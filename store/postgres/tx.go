@@ -29,8 +29,9 @@ var _ store.Tx = (*Tx)(nil)
 // transaction is touched; lanes that are new are made, and committed, on a
 // connection of the store's own. In a transaction of isolation repeatable read
 // or serializable an Enqueue into a lane that is newer than the transaction's
-// snapshot fails, and so may Guard and Complete where at read committed they
-// would answer lease.ErrLost: repeat the whole transaction, as one does there.
+// snapshot fails, and so does one with a key whose run has changed since that
+// snapshot (40001). Guard and Complete may fail where at read committed they
+// would answer lease.ErrLost. Repeat the whole transaction, as one does there.
 type Tx struct {
 	store   *Store
 	binding sender

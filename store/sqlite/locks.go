@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,10 +35,21 @@ func (l locks) Acquire(ctx context.Context, request lock.Request) (lock.Answer, 
 		return err
 	})
 	if err != nil {
-		return lock.Answer{}, fmt.Errorf("acquire lock: %w", err)
+		return lock.Answer{}, lockError("acquire lock", err)
 	}
 	return answer, nil
 }
+
+// lockError gives an error the call it belongs to. It says of one that concerns the rows of
+// one lock that it does.
+func lockError(what string, err error) error {
+	if refusesRow(err) {
+		err = fmt.Errorf("%w: %w", lock.ErrRefused, err)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+var errRefused = fmt.Errorf("%w: the claim was given back", lock.ErrRefused)
 
 func (c *change) grantLock(ctx context.Context, request lock.Request) (lock.Answer, error) {
 	rows, err := c.ListSlots(ctx, queries.ListSlotsParams{Name: request.Name})
@@ -70,6 +82,13 @@ func (c *change) grantLock(ctx context.Context, request lock.Request) (lock.Answ
 	for taken[free] {
 		free++
 	}
+	refused, err := c.RefusedLocks(ctx, queries.RefusedLocksParams{ClaimID: request.Claim[:]})
+	if err == nil && refused > 0 {
+		err = errRefused
+	}
+	if err != nil {
+		return lock.Answer{}, err
+	}
 	err = c.GrantLock(ctx, queries.GrantLockParams{
 		Name: request.Name, Slot: int64(free), Fence: fence + 1, ClaimID: request.Claim[:],
 		AcquiredAt: c.now, ExpiresAt: expiry, Owner: request.Owner,
@@ -101,12 +120,27 @@ func (l locks) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duratio
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("renew locks: %w", err)
+		return nil, lockError("renew locks", err)
 	}
 	return renewed, nil
 }
 
-// Release frees the slot that the claim holds.
+// refusedFor is how long a claim is refused that was given back before it came.
+const refusedFor = time.Hour
+
+// refuseLock has a claim refused that holds nothing.
+func (c *change) refuseLock(ctx context.Context, claim lease.ClaimID) error {
+	if err := c.DeleteRefusedLocks(ctx, queries.DeleteRefusedLocksParams{Now: c.now}); err != nil {
+		return err
+	}
+	return c.RefuseLock(ctx, queries.RefuseLockParams{
+		Slot:    int64(binary.BigEndian.Uint64(claim[8:]) >> 1), //nolint:gosec // any 63 bits will do
+		ClaimID: claim[:], Now: c.now, ExpiresAt: c.now + refusedFor.Microseconds(),
+	})
+}
+
+// Release frees the slot that the claim holds. When it holds none, an acquisition that comes
+// later is refused.
 func (l locks) Release(ctx context.Context, name string, claim lease.ClaimID) (bool, error) {
 	if err := lock.CheckName(name); err != nil {
 		return false, fmt.Errorf("release lock: %w", err)
@@ -114,13 +148,17 @@ func (l locks) Release(ctx context.Context, name string, claim lease.ClaimID) (b
 	var freed int64
 	err := l.store.write(ctx, settles, func(ctx context.Context, c *change) (err error) {
 		freed, err = c.ReleaseLock(ctx, queries.ReleaseLockParams{Now: c.now, ClaimID: claim[:], Name: name})
-		if err != nil || freed == 0 {
+		switch {
+		case err != nil:
 			return err
+		case freed == 0:
+			return c.refuseLock(ctx, claim)
+		default:
+			return l.tell(ctx, c, name)
 		}
-		return l.tell(ctx, c, name)
 	})
 	if err != nil {
-		return false, fmt.Errorf("release lock: %w", err)
+		return false, lockError("release lock", err)
 	}
 	return freed > 0, nil
 }
@@ -186,7 +224,7 @@ func (l locks) ForceRelease(ctx context.Context, force lock.Force) (bool, error)
 		})
 	})
 	if err != nil {
-		return false, fmt.Errorf("force release of lock: %w", err)
+		return false, lockError("force release of lock", err)
 	}
 	return freed, nil
 }

@@ -18,10 +18,11 @@ SET fence = excluded.fence,
 
 -- name: RenewLock :execrows
 -- Index: locks_claim. Expired or not: as long as the row has the claim, no other claim
--- has the slot.
+-- has the slot. A row without a name refuses the claim: see RefuseLock.
 UPDATE locks
 SET expires_at = @expires_at
-WHERE claim_id = @claim_id;
+WHERE claim_id = @claim_id
+  AND name <> '';
 
 -- name: ReleaseLock :execrows
 -- Index: locks_claim. Fenced by the claim. Idempotent: a repeat counts no row.
@@ -30,6 +31,27 @@ SET claim_id = NULL,
     expires_at = @now
 WHERE claim_id = @claim_id
   AND name = @name;
+
+-- name: RefuseLock :exec
+-- Keeps a claim that holds nothing from being granted later: a row without a name, which
+-- no lock can have, takes it. The slot only tells such rows apart.
+-- Index: locks_claim, the primary key. Idempotent: a repeat inserts nothing.
+INSERT INTO locks (name, slot, fence, claim_id, acquired_at, expires_at, owner)
+VALUES ('', @slot, 0, @claim_id, @now, @expires_at, '')
+ON CONFLICT DO NOTHING;
+
+-- name: RefusedLocks :one
+-- Index: locks_claim.
+SELECT count(*)
+FROM locks
+WHERE claim_id = @claim_id
+  AND name = '';
+
+-- name: DeleteRefusedLocks :exec
+-- Index: the primary key of locks; there are few such rows.
+DELETE FROM locks
+WHERE name = ''
+  AND expires_at < @now;
 
 -- name: DeleteOldLocks :exec
 -- Index: locks_expiry; some at a time.
@@ -46,6 +68,7 @@ WHERE (name, slot) IN (
 SELECT name, slot, owner, claim_id, fence, acquired_at, expires_at
 FROM locks
 WHERE claim_id IS NOT NULL
+  AND name <> ''
   AND name >= @prefix
   AND substr(name, 1, length(@prefix)) = @prefix
 ORDER BY name, slot

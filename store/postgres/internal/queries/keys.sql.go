@@ -12,6 +12,26 @@ import (
 	"github.com/google/uuid"
 )
 
+const BeginLook = `-- name: BeginLook :exec
+SAVEPOINT durable_look
+`
+
+// What follows is undone in the caller's transaction, which may have savepoints of its
+// own: one of the same name would only be hidden meanwhile.
+func (q *Queries) BeginLook(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, BeginLook)
+	return err
+}
+
+const EndLook = `-- name: EndLook :exec
+RELEASE SAVEPOINT durable_look
+`
+
+func (q *Queries) EndLook(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, EndLook)
+	return err
+}
+
 const EnqueueKeyedRuns = `-- name: EnqueueKeyedRuns :many
 WITH known AS MATERIALIZED (
     SELECT lanes.id
@@ -329,7 +349,11 @@ SELECT
     coalesce(holder.state, 0)::smallint AS state,
     coalesce(holder.lane, 0)::int AS lane,
     coalesce(holder.due_at, 'epoch')::timestamptz AS due_at,
-    coalesce(holder.gates::text, '')::text AS gates
+    coalesce(holder.gates::text, '')::text AS gates,
+    (
+        pg_catalog.current_setting('transaction_isolation')
+        IN ('repeatable read', 'serializable')
+    )::boolean AS frozen
 FROM (
     SELECT
         pg_catalog.unnest($1::text[]) AS job,
@@ -371,11 +395,14 @@ type KeyHoldersRow struct {
 	Lane   int32
 	DueAt  time.Time
 	Gates  string
+	Frozen bool
 }
 
 // Index: unique_keys_pkey and runs_pkey, one probe each per key (OFFSET keeps it so).
 // Locks: none; the keys are locked, and of a holder's state only that it has ended is
-// final. A key whose row is gone is not returned.
+// final. A key whose row is gone is not returned. Frozen says that the transaction reads
+// from its snapshot, in which a holder may have a state that is no longer its own: see
+// RefuseChanged.
 func (q *Queries) KeyHolders(ctx context.Context, arg KeyHoldersParams) ([]KeyHoldersRow, error) {
 	rows, err := q.db.Query(ctx, KeyHolders, arg.Jobs, arg.Keys)
 	if err != nil {
@@ -396,6 +423,7 @@ func (q *Queries) KeyHolders(ctx context.Context, arg KeyHoldersParams) ([]KeyHo
 			&i.Lane,
 			&i.DueAt,
 			&i.Gates,
+			&i.Frozen,
 		); err != nil {
 			return nil, err
 		}
@@ -450,6 +478,28 @@ func (q *Queries) LockKeys(ctx context.Context, arg LockKeysParams) ([]uuid.UUID
 		return nil, err
 	}
 	return items, nil
+}
+
+const RefuseChanged = `-- name: RefuseChanged :exec
+SELECT id
+FROM durable.runs
+WHERE id = ANY ($1::uuid[])
+FOR SHARE SKIP LOCKED
+`
+
+type RefuseChangedParams struct {
+	Ids []uuid.UUID
+}
+
+// For a transaction that reads from a snapshot: fails (40001) if a run has changed since
+// then. A run that another transaction is changing now has not changed yet, and is skipped.
+// Between BeginLook and UndoLook, which gives the locks back: they would be in the way of
+// the run's own worker until the caller's transaction ends.
+// Index: runs_pkey. Locks: the runs, shared, with SKIP LOCKED.
+// Idempotent: a repeat finds the same.
+func (q *Queries) RefuseChanged(ctx context.Context, arg RefuseChangedParams) error {
+	_, err := q.db.Exec(ctx, RefuseChanged, arg.Ids)
+	return err
 }
 
 const ReplaceRun = `-- name: ReplaceRun :many
@@ -861,4 +911,13 @@ func (q *Queries) TakeWaiting(ctx context.Context, arg TakeWaitingParams) ([]Tak
 		return nil, err
 	}
 	return items, nil
+}
+
+const UndoLook = `-- name: UndoLook :exec
+ROLLBACK TO SAVEPOINT durable_look
+`
+
+func (q *Queries) UndoLook(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, UndoLook)
+	return err
 }

@@ -176,6 +176,26 @@ func (q *Queries) DeleteOldLocks(ctx context.Context) error {
 	return err
 }
 
+const DeleteRefusedLocks = `-- name: DeleteRefusedLocks :exec
+DELETE FROM durable.locks
+WHERE (name, slot) IN (
+    SELECT refused.name, refused.slot
+    FROM durable.locks refused
+    WHERE refused.name = ''
+      AND refused.expires_at < now()
+    LIMIT 100
+    FOR UPDATE SKIP LOCKED
+)
+`
+
+// Rows of RefuseLock whose time is over, some at a time. There are few of them.
+// Index: locks_pkey. Locks: the rows with SKIP LOCKED.
+// Idempotent: a repeat deletes further rows, or none.
+func (q *Queries) DeleteRefusedLocks(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, DeleteRefusedLocks)
+	return err
+}
+
 const DeleteWait = `-- name: DeleteWait :exec
 DELETE FROM durable.lock_waits
 WHERE name = $1
@@ -340,6 +360,7 @@ SELECT
     (expires_at <= now())::boolean AS expired
 FROM durable.locks
 WHERE claim_id IS NOT NULL
+  AND name <> ''
   AND starts_with(name, $1::text)
 ORDER BY name, slot
 LIMIT $2
@@ -476,6 +497,50 @@ func (q *Queries) NoteWait(ctx context.Context, arg NoteWaitParams) error {
 	return err
 }
 
+const RefuseLock = `-- name: RefuseLock :many
+INSERT INTO durable.locks (name, slot, claim_id, expires_at)
+VALUES (
+    '',
+    (random() * 2147483647)::int,
+    $1::uuid,
+    now() + ($2::bigint) * interval '1 microsecond'
+)
+ON CONFLICT (claim_id) WHERE claim_id IS NOT NULL DO NOTHING
+RETURNING claim_id
+`
+
+type RefuseLockParams struct {
+	ClaimID  uuid.UUID
+	Duration int64
+}
+
+// Keeps a claim whose answer was lost from being granted later, as RefuseClaim does for
+// runs: a row without a name, which no lock can have, takes the claim. Waits for an
+// acquisition of this claim that is under way; no row is returned where that has taken a
+// slot, or where the claim is refused already. The slot only tells such rows apart; one
+// that is taken violates locks_pkey (23505).
+// Index: locks_claim, locks_pkey. Locks: only what it inserts.
+// Idempotent: a repeat finds the row and inserts nothing.
+func (q *Queries) RefuseLock(ctx context.Context, arg RefuseLockParams) ([]*uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, RefuseLock, arg.ClaimID, arg.Duration)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []*uuid.UUID
+	for rows.Next() {
+		var claim_id *uuid.UUID
+		if err := rows.Scan(&claim_id); err != nil {
+			return nil, err
+		}
+		items = append(items, claim_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ReleaseLock = `-- name: ReleaseLock :one
 WITH released AS (
     UPDATE durable.locks
@@ -522,6 +587,63 @@ func (q *Queries) ReleaseLock(ctx context.Context, arg ReleaseLockParams) (Relea
 	return i, err
 }
 
+const RenewFreeLocks = `-- name: RenewFreeLocks :many
+WITH free AS MATERIALIZED (
+    SELECT held.claim_id
+    FROM durable.locks held
+    WHERE held.claim_id = ANY ($1::uuid[])
+      AND held.name <> ''
+    ORDER BY held.claim_id
+    FOR UPDATE SKIP LOCKED
+), renewed AS (
+    UPDATE durable.locks
+    SET expires_at = now() + ($2::bigint) * interval '1 microsecond'
+    WHERE claim_id = ANY (ARRAY(SELECT free.claim_id FROM free))
+    RETURNING claim_id
+)
+SELECT
+    present.claim_id,
+    (renewed.claim_id IS NOT NULL)::boolean AS renewed
+FROM durable.locks present
+LEFT JOIN renewed ON renewed.claim_id = present.claim_id
+WHERE present.claim_id = ANY ($1::uuid[])
+  AND present.name <> ''
+`
+
+type RenewFreeLocksParams struct {
+	ClaimIds []uuid.UUID
+	Duration int64
+}
+
+type RenewFreeLocksRow struct {
+	ClaimID *uuid.UUID
+	Renewed bool
+}
+
+// RenewLocks when a transaction holds one of the rows: passes those over, and tells
+// which of the claims are there, so that one that is not renewed is not taken for lost.
+// Index: locks_claim. Locks: the rows with SKIP LOCKED.
+// Idempotent: a repeat renews from a later instant.
+func (q *Queries) RenewFreeLocks(ctx context.Context, arg RenewFreeLocksParams) ([]RenewFreeLocksRow, error) {
+	rows, err := q.db.Query(ctx, RenewFreeLocks, arg.ClaimIds, arg.Duration)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []RenewFreeLocksRow
+	for rows.Next() {
+		var i RenewFreeLocksRow
+		if err := rows.Scan(&i.ClaimID, &i.Renewed); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const RenewLocks = `-- name: RenewLocks :many
 UPDATE durable.locks
 SET expires_at = now() + ($1::bigint) * interval '1 microsecond'
@@ -529,6 +651,7 @@ WHERE claim_id = ANY (ARRAY(
     SELECT held.claim_id
     FROM durable.locks held
     WHERE held.claim_id = ANY ($2::uuid[])
+      AND held.name <> ''
     ORDER BY held.claim_id
     FOR UPDATE
 ))
@@ -540,6 +663,7 @@ type RenewLocksParams struct {
 	ClaimIds []uuid.UUID
 }
 
+// Not the rows that refuse claims, which have no name: see RefuseLock.
 // Index: locks_claim. Locks: the rows in the claims' order.
 // Idempotent: a repeat renews from a later instant.
 func (q *Queries) RenewLocks(ctx context.Context, arg RenewLocksParams) ([]*uuid.UUID, error) {

@@ -120,6 +120,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.deleteReadyStmt, err = db.PrepareContext(ctx, deleteReady); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteReady: %w", err)
 	}
+	if q.deleteRefusedLocksStmt, err = db.PrepareContext(ctx, deleteRefusedLocks); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteRefusedLocks: %w", err)
+	}
 	if q.deleteRunStmt, err = db.PrepareContext(ctx, deleteRun); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteRun: %w", err)
 	}
@@ -540,8 +543,14 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.reclaimRunStmt, err = db.PrepareContext(ctx, reclaimRun); err != nil {
 		return nil, fmt.Errorf("error preparing query ReclaimRun: %w", err)
 	}
+	if q.refuseLockStmt, err = db.PrepareContext(ctx, refuseLock); err != nil {
+		return nil, fmt.Errorf("error preparing query RefuseLock: %w", err)
+	}
 	if q.refuseRunStmt, err = db.PrepareContext(ctx, refuseRun); err != nil {
 		return nil, fmt.Errorf("error preparing query RefuseRun: %w", err)
+	}
+	if q.refusedLocksStmt, err = db.PrepareContext(ctx, refusedLocks); err != nil {
+		return nil, fmt.Errorf("error preparing query RefusedLocks: %w", err)
 	}
 	if q.releaseKeyStmt, err = db.PrepareContext(ctx, releaseKey); err != nil {
 		return nil, fmt.Errorf("error preparing query ReleaseKey: %w", err)
@@ -835,6 +844,11 @@ func (q *Queries) Close() error {
 	if q.deleteReadyStmt != nil {
 		if cerr := q.deleteReadyStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing deleteReadyStmt: %w", cerr)
+		}
+	}
+	if q.deleteRefusedLocksStmt != nil {
+		if cerr := q.deleteRefusedLocksStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteRefusedLocksStmt: %w", cerr)
 		}
 	}
 	if q.deleteRunStmt != nil {
@@ -1537,9 +1551,19 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing reclaimRunStmt: %w", cerr)
 		}
 	}
+	if q.refuseLockStmt != nil {
+		if cerr := q.refuseLockStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing refuseLockStmt: %w", cerr)
+		}
+	}
 	if q.refuseRunStmt != nil {
 		if cerr := q.refuseRunStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing refuseRunStmt: %w", cerr)
+		}
+	}
+	if q.refusedLocksStmt != nil {
+		if cerr := q.refusedLocksStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing refusedLocksStmt: %w", cerr)
 		}
 	}
 	if q.releaseKeyStmt != nil {
@@ -1828,6 +1852,7 @@ type Queries struct {
 	deleteProblemStmt        *sql.Stmt
 	deleteProgressStmt       *sql.Stmt
 	deleteReadyStmt          *sql.Stmt
+	deleteRefusedLocksStmt   *sql.Stmt
 	deleteRunStmt            *sql.Stmt
 	deleteScheduleStmt       *sql.Stmt
 	deleteSkipsStmt          *sql.Stmt
@@ -1968,7 +1993,9 @@ type Queries struct {
 	pruneWorkersStmt         *sql.Stmt
 	putOffStmt               *sql.Stmt
 	reclaimRunStmt           *sql.Stmt
+	refuseLockStmt           *sql.Stmt
 	refuseRunStmt            *sql.Stmt
+	refusedLocksStmt         *sql.Stmt
 	releaseKeyStmt           *sql.Stmt
 	releaseLockStmt          *sql.Stmt
 	releasePermitsStmt       *sql.Stmt
@@ -2050,6 +2077,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		deleteProblemStmt:        q.deleteProblemStmt,
 		deleteProgressStmt:       q.deleteProgressStmt,
 		deleteReadyStmt:          q.deleteReadyStmt,
+		deleteRefusedLocksStmt:   q.deleteRefusedLocksStmt,
 		deleteRunStmt:            q.deleteRunStmt,
 		deleteScheduleStmt:       q.deleteScheduleStmt,
 		deleteSkipsStmt:          q.deleteSkipsStmt,
@@ -2190,7 +2218,9 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		pruneWorkersStmt:         q.pruneWorkersStmt,
 		putOffStmt:               q.putOffStmt,
 		reclaimRunStmt:           q.reclaimRunStmt,
+		refuseLockStmt:           q.refuseLockStmt,
 		refuseRunStmt:            q.refuseRunStmt,
+		refusedLocksStmt:         q.refusedLocksStmt,
 		releaseKeyStmt:           q.releaseKeyStmt,
 		releaseLockStmt:          q.releaseLockStmt,
 		releasePermitsStmt:       q.releasePermitsStmt,

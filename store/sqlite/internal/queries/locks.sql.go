@@ -44,6 +44,22 @@ func (q *Queries) DeleteOldLocks(ctx context.Context, arg DeleteOldLocksParams) 
 	return err
 }
 
+const deleteRefusedLocks = `-- name: DeleteRefusedLocks :exec
+DELETE FROM locks
+WHERE name = ''
+  AND expires_at < ?1
+`
+
+type DeleteRefusedLocksParams struct {
+	Now int64
+}
+
+// Index: the primary key of locks; there are few such rows.
+func (q *Queries) DeleteRefusedLocks(ctx context.Context, arg DeleteRefusedLocksParams) error {
+	_, err := q.exec(ctx, q.deleteRefusedLocksStmt, deleteRefusedLocks, arg.Now)
+	return err
+}
+
 const deleteWait = `-- name: DeleteWait :exec
 DELETE FROM lock_waits
 WHERE name = ?1
@@ -199,6 +215,7 @@ const listLocks = `-- name: ListLocks :many
 SELECT name, slot, owner, claim_id, fence, acquired_at, expires_at
 FROM locks
 WHERE claim_id IS NOT NULL
+  AND name <> ''
   AND name >= ?1
   AND substr(name, 1, length(?1)) = ?1
 ORDER BY name, slot
@@ -426,6 +443,51 @@ func (q *Queries) OwnWaits(ctx context.Context, arg OwnWaitsParams) ([]OwnWaitsR
 	return items, nil
 }
 
+const refuseLock = `-- name: RefuseLock :exec
+INSERT INTO locks (name, slot, fence, claim_id, acquired_at, expires_at, owner)
+VALUES ('', ?1, 0, ?2, ?3, ?4, '')
+ON CONFLICT DO NOTHING
+`
+
+type RefuseLockParams struct {
+	Slot      int64
+	ClaimID   []byte
+	Now       int64
+	ExpiresAt int64
+}
+
+// Keeps a claim that holds nothing from being granted later: a row without a name, which
+// no lock can have, takes it. The slot only tells such rows apart.
+// Index: locks_claim, the primary key. Idempotent: a repeat inserts nothing.
+func (q *Queries) RefuseLock(ctx context.Context, arg RefuseLockParams) error {
+	_, err := q.exec(ctx, q.refuseLockStmt, refuseLock,
+		arg.Slot,
+		arg.ClaimID,
+		arg.Now,
+		arg.ExpiresAt,
+	)
+	return err
+}
+
+const refusedLocks = `-- name: RefusedLocks :one
+SELECT count(*)
+FROM locks
+WHERE claim_id = ?1
+  AND name = ''
+`
+
+type RefusedLocksParams struct {
+	ClaimID []byte
+}
+
+// Index: locks_claim.
+func (q *Queries) RefusedLocks(ctx context.Context, arg RefusedLocksParams) (int64, error) {
+	row := q.queryRow(ctx, q.refusedLocksStmt, refusedLocks, arg.ClaimID)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
 const releaseLock = `-- name: ReleaseLock :execrows
 UPDATE locks
 SET claim_id = NULL,
@@ -453,6 +515,7 @@ const renewLock = `-- name: RenewLock :execrows
 UPDATE locks
 SET expires_at = ?1
 WHERE claim_id = ?2
+  AND name <> ''
 `
 
 type RenewLockParams struct {
@@ -461,7 +524,7 @@ type RenewLockParams struct {
 }
 
 // Index: locks_claim. Expired or not: as long as the row has the claim, no other claim
-// has the slot.
+// has the slot. A row without a name refuses the claim: see RefuseLock.
 func (q *Queries) RenewLock(ctx context.Context, arg RenewLockParams) (int64, error) {
 	result, err := q.exec(ctx, q.renewLockStmt, renewLock, arg.ExpiresAt, arg.ClaimID)
 	if err != nil {
