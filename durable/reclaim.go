@@ -53,7 +53,7 @@ func (w *Worker) reclaim(ctx context.Context, runs int) (store.ReclaimResult, er
 	h.mu.Lock()
 	horizon, may := h.takeover.Horizon(sent)
 	h.mu.Unlock()
-	if request.Horizon = horizon; !may {
+	if request.Horizon = horizon; !may || w.settler.owes() { // its own outcomes first, after an outage
 		request.Limit = 0
 	}
 	bounded, cancel := context.WithTimeout(ctx, w.callTimeout())
