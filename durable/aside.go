@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/durable-worker/durable-worker/internal/storable"
@@ -19,9 +20,10 @@ import (
 // asideFirst to asideLongest, until it is stored. Its claim keeps its lease.
 //
 // An outcome that is set aside while the store takes nothing at all is not to
-// blame: it is tried again when a write succeeds. One that fails after that, or
-// has failed while other writes succeeded, is blamed: it is logged as an error,
-// listed by Worker.Status, and named by Run's error when a drain leaves it.
+// blame: it is tried again as soon as a write succeeds, of whatever kind, and before this
+// worker reclaims. One that fails after that, or has failed while other writes succeeded,
+// is blamed: it is logged as an error, listed by Worker.Status, and named by Run's error
+// when a drain leaves it.
 //
 // Memory: while heldMost outcomes, or heldBytes of them, are set aside or
 // deferred, the worker claims nothing. What is in hand by then still comes in, so
@@ -29,10 +31,13 @@ import (
 type asideOutcomes struct {
 	bytes    int           // of the items and the deferred outcomes; the run method's own
 	failures int           // retries in a row that failed; likewise
-	rest     time.Duration // elapsed time before which nothing is retried; likewise
+	rest     time.Duration // elapsed time before which no outcome is retried that is to blame; likewise
+
+	accepted atomic.Int64 // elapsed time when a write of the worker, of whatever kind, last succeeded
 
 	mu    sync.Mutex
 	items []*asideItem // the run method alone changes them, and reads them without the mutex
+	clear int          // of the items, those that are not to blame
 	locks int          // deferred outcomes
 	full  bool
 }
@@ -56,7 +61,8 @@ const (
 	asideLongest = time.Minute
 	// asideRest is the longest pause between retries of different outcomes, and
 	// asideCalm how many times as long as a retry took the next one waits at
-	// least: retries take at most a fifth of the settler's time.
+	// least: retries of outcomes that are to blame take at most a fifth of the
+	// settler's time.
 	asideRest = 100 * time.Millisecond
 	asideCalm = 4
 	// asideLost is how often an outcome is tried whose lease is lost: another
@@ -99,6 +105,7 @@ func (s *settler) setAside(e ended, err error, since time.Duration) {
 	s.aside.bytes += e.size()
 	s.aside.mu.Lock()
 	s.aside.items = append(s.aside.items, item)
+	s.aside.clear++
 	s.aside.mu.Unlock()
 	s.blame(item, s.wroteBefore)
 	s.countHeld()
@@ -117,27 +124,50 @@ func (s *settler) blame(item *asideItem, wrote time.Duration) {
 	}
 	s.aside.mu.Lock()
 	item.blamed = true
+	s.aside.clear--
 	s.aside.mu.Unlock()
 	item.x.logger().Error("the store does not accept the outcome of a run: it is set aside and retried at intervals", "event", "run.set_aside",
 		"outcome", item.outcome.Kind.String(), "error", item.reason)
 }
 
-// dueAt is when an outcome is tried again: immediately, if the store has taken a
-// write since it failed and it is not known to be to blame.
+// dueAt is when an outcome is tried again. One that is not to blame waits for the end of an
+// outage, after which others reclaim soon: it is due as soon as a write has succeeded, and
+// after a pause that is short against the time for which they hold back.
 func (s *settler) dueAt(item *asideItem) time.Duration {
-	if !item.blamed && time.Duration(s.wrote.Load()) > item.failedAt {
+	switch {
+	case item.blamed:
+		return max(item.due, s.aside.rest)
+	case time.Duration(s.aside.accepted.Load()) > item.failedAt:
 		return 0
+	default:
+		return min(item.due, item.failedAt+s.w.config.Terms.Duration/10)
 	}
-	return item.due
 }
 
 // nextAside is how long until an outcome is due; an hour when none is.
 func (s *settler) nextAside(now time.Duration) time.Duration {
 	wait := time.Hour
 	for _, item := range s.aside.items {
-		wait = min(wait, max(s.dueAt(item), s.aside.rest)-now)
+		wait = min(wait, s.dueAt(item)-now)
 	}
 	return wait
+}
+
+// accepted records that the store has taken a write of the worker, of whatever kind.
+// Outcomes that were set aside for want of one are tried now.
+func (s *settler) accepted(now time.Duration) {
+	s.aside.accepted.Store(int64(now))
+	if s.owes() {
+		poke(s.signal)
+	}
+}
+
+// owes reports whether outcomes are set aside that the store has not refused while it took
+// other writes.
+func (s *settler) owes() bool {
+	s.aside.mu.Lock()
+	defer s.aside.mu.Unlock()
+	return s.aside.clear > 0
 }
 
 // retryAside tries one outcome that was set aside, if one is due. When it lands,
@@ -147,7 +177,7 @@ func (s *settler) retryAside(ctx context.Context) {
 		return
 	}
 	began := s.w.config.Elapsed()
-	if began < s.aside.rest || ctx.Err() != nil {
+	if ctx.Err() != nil {
 		return
 	}
 	i := slices.IndexFunc(s.aside.items, func(item *asideItem) bool { return s.dueAt(item) <= began })
@@ -224,6 +254,9 @@ func (s *settler) dropAside(item *asideItem) {
 	s.aside.bytes -= item.size()
 	s.aside.mu.Lock()
 	s.aside.items = slices.DeleteFunc(s.aside.items, func(other *asideItem) bool { return other == item })
+	if !item.blamed {
+		s.aside.clear--
+	}
 	s.aside.mu.Unlock()
 	s.countHeld()
 }

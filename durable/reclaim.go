@@ -61,7 +61,7 @@ func (w *Worker) reclaim(ctx context.Context, runs int) (store.ReclaimResult, er
 	request.Server = h.server
 	horizon, may := h.takeover.Horizon(sent)
 	h.mu.Unlock()
-	if request.Horizon = horizon; !may {
+	if request.Horizon = horizon; !may || w.settler.owes() { // its own outcomes first, after an outage
 		request.Limit = 0
 	}
 	bounded, cancel := context.WithTimeout(ctx, w.callTimeout())

@@ -30,7 +30,7 @@ type settler struct {
 	closed  bool
 	signal  chan struct{}
 
-	wrote atomic.Int64 // monotonic time when a write of the worker, of whatever kind, last succeeded
+	wrote atomic.Int64 // monotonic time when a settle or a renewal last succeeded
 	// wroteBefore is what wrote was before the last try of persist; the run method's own.
 	wroteBefore time.Duration
 

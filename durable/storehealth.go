@@ -121,6 +121,7 @@ func (w *Worker) observeWrite(sent time.Duration, written int, err error) {
 	case written > 0:
 		h.refused = false
 		h.takeover.Wrote(sent, now)
+		w.settler.accepted(now)
 	}
 }
 
