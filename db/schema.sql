@@ -285,7 +285,8 @@ create table durable.audit (
     id      bigint generated always as identity primary key,
     at      timestamptz not null default now(),
     actor   text not null,
-    -- of the thing changed: run, queue, schedule, lock; bulk: all runs of a filter
+    -- of the thing changed: run, queue, schedule, lock; bulk: all runs of a filter; session:
+    -- of a person at the pages, which has ended
     kind    text not null,
     subject text not null,                  -- its name; of a run or a bulk change the id
     action  text not null,

@@ -196,7 +196,7 @@ func TestWrongLimits(t *testing.T) {
 		{1, "not_found", "nowhere", []string{"limits", "drain", "nowhere"}},
 		{1, "not_found", "nowhere", []string{"limits", "lift", "nowhere=x"}},
 		{1, "not_found", "nowhere", []string{"limits", "release", "nowhere=x", "6f0a9a3e-38a4-4b0b-9d0e-1c1f5a3f7a11"}},
-		{1, "not_found", `\x1b[31mred`, []string{"limits", "show", "\x1b[31mred"}},
+		{2, "invalid", `\x1b[31mred`, []string{"limits", "show", "\x1b[31mred"}},
 		{2, "invalid", `tenant`, []string{"enqueue", "export"}},
 		{2, "invalid", `limit "Tenant": the job's Go code computes its key, and this program does not have that code: pass the key as Tenant=KEY`, []string{"enqueue", "coded", "--args", `{"tenant":"a"}`}},
 		{1, "unknown_limit", `"githup": no worker has declared it`, []string{"enqueue", "export", "--args", `{"tenant":"a"}`, "--limited-by", "githup=1"}},

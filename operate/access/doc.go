@@ -5,10 +5,11 @@
 //	server := access.Server(handler, logger)
 //
 // It is closed by default: without an Auth there is no handler. Requests pass, in this
-// order, a bound on how many there are, limits of their sizes, a check of the host they
-// name, the Auth, a check that no other site has made a browser send them, and the rule
-// that a Viewer only reads. The inner handler asks WhoFrom
-// who it is.
+// order, limits of their sizes, a check of the host they name, a check that no other site
+// has made a browser send them, the Auth, the rule that a Viewer only reads, a bound on how
+// many are answered, and a check that nobody has ended their session. Until it is known who
+// makes them they have places of their own, which nobody who is known needs. The inner
+// handler asks WhoFrom who it is.
 //
 // The package needs nothing but the standard library. Begin reading at handler.go.
 package access

@@ -168,25 +168,29 @@ class Client:
         """What the command doctor finds in the database. For operators."""
         return self._call("GET", "/findings", {}, {})
 
-    def list_jobs(self, *, name=None):
-        """List jobs on their queues, with what waits and who serves them.
+    def list_jobs(self, *, name=None, cursor=None, limit=None):
+        """List jobs by name, on their queues, with what waits and who serves them.
 
         name: Only these.
+
+        cursor: The next of an earlier page.
         """
-        return self._call("GET", "/jobs", {"name": name}, {})
+        return self._call("GET", "/jobs", {"name": name, "cursor": cursor, "limit": limit}, {})
 
     def delete_limit(self, name):
         """Delete a limit that nothing holds and no run waits for."""
         return self._call("DELETE", "/limits", {"name": name}, {})
 
-    def list_limits(self, *, name=None, caps=None):
-        """List limits, with what is in use and how many runs wait.
+    def list_limits(self, *, name=None, caps=None, cursor=None, limit=None):
+        """List limits by name, with what is in use and how many runs wait.
 
         name: Only these.
 
         caps: Also the caps of jobs and queues.
+
+        cursor: The next of an earlier page.
         """
-        return self._call("GET", "/limits", {"name": name, "caps": caps}, {})
+        return self._call("GET", "/limits", {"name": name, "caps": caps, "cursor": cursor, "limit": limit}, {})
 
     def change_limit(self, name, body):
         """Change what a limit says, or its state; with a kind, make one.
@@ -250,12 +254,14 @@ class Client:
         """
         return self._call("POST", "/problems/retry", {}, {}, body)
 
-    def list_queues(self, *, name=None):
-        """List queues, with what waits and who serves them.
+    def list_queues(self, *, name=None, cursor=None, limit=None):
+        """List queues by name, with what waits and who serves them.
 
         name: Only these.
+
+        cursor: The next of an earlier page.
         """
-        return self._call("GET", "/queues", {"name": name}, {})
+        return self._call("GET", "/queues", {"name": name, "cursor": cursor, "limit": limit}, {})
 
     def pause_queue(self, body):
         """Let no more runs of a queue be claimed. Runs that execute continue.
@@ -391,9 +397,12 @@ class Client:
         """Delete a schedule. A worker that declares it creates it again."""
         return self._call("DELETE", "/schedules", {"name": name}, {})
 
-    def list_schedules(self, *, name=None):
-        """List all schedules, or the one of a name with its generation as the ETag."""
-        return self._call("GET", "/schedules", {"name": name}, {})
+    def list_schedules(self, *, name=None, cursor=None, limit=None):
+        """List schedules, or the one of a name with its generation as the ETag.
+
+        cursor: The next of an earlier page.
+        """
+        return self._call("GET", "/schedules", {"name": name, "cursor": cursor, "limit": limit}, {})
 
     def put_schedule(self, name, body, *, if_match=None):
         """Create a schedule; with If-Match, replace the one of that generation (412 when it has changed).
@@ -444,9 +453,11 @@ class Client:
         """The figures of the first line. Each number says what it is."""
         return self._call("GET", "/survey", {}, {})
 
-    def list_workers(self, *, name=None):
-        """List workers as they last reported.
+    def list_workers(self, *, name=None, cursor=None, limit=None):
+        """List workers by name, as they last reported.
 
         name: Only these.
+
+        cursor: The next of an earlier page.
         """
-        return self._call("GET", "/workers", {"name": name}, {})
+        return self._call("GET", "/workers", {"name": name, "cursor": cursor, "limit": limit}, {})

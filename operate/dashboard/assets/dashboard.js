@@ -32,7 +32,7 @@ function showTimes(within) {
 // Fresh content: the page is fetched again, and its live regions become what they are there.
 const live = document.getElementById("live"), lost = document.getElementById("lost");
 const word = live.querySelector(".live-word"), pauser = document.getElementById("live-switch");
-let paused = stored("paused") === "yes", waiting = false, failures = 0, timer = 0, inFlight = false, fault = "", seen = new Date(), out = false, leaving = false;
+let paused = stored("paused") === "yes", waiting = false, failures = 0, timer = 0, retry = 0, inFlight = false, again = false, fault = "", seen = new Date(), out = false, leaving = false;
 function tell(state, text) {
   live.dataset.state = state;
   if (word.textContent !== text) word.textContent = text;
@@ -62,8 +62,10 @@ const callbacks = {
 };
 
 async function refresh() {
-  if (inFlight || out || leaving || document.hidden || "posted" in document.body.dataset) return;
-  inFlight = true;
+  if (out || leaving || document.hidden || "posted" in document.body.dataset) return;
+  if (inFlight) { again = true; return; } // what is on its way may be of before
+  inFlight = true; again = false;
+  clearTimeout(retry);
   try {
     fault = "This page cannot be reached.";
     const answer = await fetch(location.href, { headers: { Accept: "text/html" }, credentials: "same-origin", signal: AbortSignal.timeout(8000) });
@@ -85,10 +87,12 @@ async function refresh() {
     }
     waiting = false;
   } catch {
-    if (++failures === 1) setTimeout(refresh, 1500); // one answer may get lost
+    failures++; // one answer may get lost
+    retry = setTimeout(() => { if (!paused) refresh(); }, failures === 1 ? 1500 : Math.min(30000, 4000 * failures));
   } finally {
     inFlight = false;
     say();
+    if (again) soon();
   }
 }
 
@@ -101,34 +105,59 @@ function say() {
   else tell("live", "live");
 }
 
-// The stream says when to ask again; without one the clock does.
-let stream = null, last = 0, asked = 0;
+// The stream says when to ask again; without one the clock does. A browser opens six connections
+// to a server at most, so of all tabs that are in sight one has the stream and tells the others.
+// Elapsed time is that of performance.now: the reader's clock may be set back.
+const me = crypto.getRandomValues(new Uint32Array(2)).join("-");
+let stream = null, last = -Infinity, tried = -Infinity, heard = -Infinity, channel = null;
+const elapsed = () => performance.now();
+const others = (what) => channel?.postMessage({ ...what, from: me });
 function soon() {
   if (paused || document.hidden) return;
   clearTimeout(timer);
-  timer = setTimeout(async () => { last = Date.now(); await refresh(); }, Math.max(0, last + 2000 - Date.now()));
+  timer = setTimeout(() => { last = elapsed(); refresh(); }, Math.max(0, last + 2000 - elapsed()));
 }
+function join() {
+  if (channel || typeof BroadcastChannel === "undefined") return;
+  channel = new BroadcastChannel(`durable ${new URL(root, location.href).pathname}`);
+  channel.addEventListener("message", ({ data }) => {
+    if (data.has) { heard = elapsed(); if (data.from > me) shut(); } // two had begun: one of them ends
+    if (data.asks && stream) others({ has: true });
+    if (data.changed) soon();
+    if (data.gone) { heard = -Infinity; open(); }
+  });
+}
+// Who opens a page asks the others first, and for a moment leaves them time to answer.
 function open() {
-  if (stream || document.hidden || typeof EventSource === "undefined") return;
+  if (stream || document.hidden || typeof EventSource === "undefined" || elapsed() - tried < 15000) return;
+  others({ asks: true });
+  setTimeout(lead, 150 + 300 * Math.random());
+}
+function lead() {
+  if (stream || document.hidden || elapsed() - heard < 12000) return;
+  tried = elapsed();
+  others({ has: true });
   stream = new EventSource(root + "live");
-  stream.addEventListener("changed", soon);
+  stream.addEventListener("changed", () => { others({ changed: true }); soon(); });
   stream.addEventListener("error", () => { if (stream?.readyState === EventSource.CLOSED) close(); soon(); });
 }
-function close() { stream?.close(); stream = null; }
+function shut() { stream?.close(); stream = null; }
+function close() { if (stream) { shut(); others({ gone: true }); } }
 setInterval(() => {
-  if (paused || document.hidden) return;
-  if (!stream && ++asked % 3 === 0) open();
-  if (Date.now() - last > (failures > 1 ? Math.min(30000, 4000 * failures) : 9000)) soon();
+  if (document.hidden) return;
+  if (stream) others({ has: true });
+  else if (elapsed() - heard > 12000) open();
+  if (!paused && failures === 0 && elapsed() - last > 9000) soon();
 }, 5000);
-let away = 0;
 document.addEventListener("visibilitychange", () => {
-  clearTimeout(away);
-  if (document.hidden) away = setTimeout(close, 30000);
-  else { open(); soon(); }
+  if (document.hidden) { close(); return; } // others may be in sight
+  tried = -Infinity;
+  open();
+  soon();
 });
 for (const change of ["online", "offline"]) addEventListener(change, soon);
-addEventListener("pagehide", close);
-addEventListener("pageshow", (event) => { if (event.persisted) { leaving = false; open(); soon(); } });
+addEventListener("pagehide", () => { close(); channel?.close(); channel = null; });
+addEventListener("pageshow", (event) => { if (event.persisted) { leaving = false; tried = -Infinity; join(); open(); soon(); } });
 
 function pause(on) {
   paused = on;
@@ -172,6 +201,7 @@ if (list?.querySelector(".bar")) {
     count();
   });
   count();
+  addEventListener("pageshow", count);
 }
 
 // Columns of the list, as this browser has chosen them.
@@ -308,4 +338,5 @@ function help() {
 
 showTimes(document);
 say();
+join();
 open();

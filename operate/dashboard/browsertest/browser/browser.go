@@ -37,8 +37,10 @@ type Program struct {
 // Browser is a window of a reader, with cookies of its own. Its methods are for one
 // goroutine.
 type Browser struct {
-	ctx   context.Context
-	close []context.CancelFunc
+	ctx     context.Context
+	close   []context.CancelFunc
+	program *Program
+	profile cdp.BrowserContextID
 
 	mu   sync.Mutex
 	said []string // by the console
@@ -78,18 +80,34 @@ func Open(ctx context.Context) (*Browser, error) {
 
 // Open opens a window. It has the focus, whatever other windows are open.
 func (p *Program) Open() (*Browser, error) {
-	program := cdp.WithExecutor(p.ctx, chromedp.FromContext(p.ctx).Browser)
+	program := p.executor()
 	profile, err := target.CreateBrowserContext().Do(program)
 	if err != nil {
 		return nil, err
 	}
-	id, err := target.CreateTarget("about:blank").WithBrowserContextID(profile).WithNewWindow(true).Do(program)
+	b, err := p.window(profile)
+	if err != nil {
+		return nil, err
+	}
+	b.close = append(b.close, func() { _ = target.DisposeBrowserContext(profile).Do(program) }) // with the program, if that has ended
+	return b, nil
+}
+
+// Another opens another window of the same reader. All of them are in sight.
+func (b *Browser) Another() (*Browser, error) { return b.program.window(b.profile) }
+
+func (p *Program) executor() context.Context {
+	return cdp.WithExecutor(p.ctx, chromedp.FromContext(p.ctx).Browser)
+}
+
+// window opens a window of a reader.
+func (p *Program) window(profile cdp.BrowserContextID) (*Browser, error) {
+	id, err := target.CreateTarget("about:blank").WithBrowserContextID(profile).WithNewWindow(true).Do(p.executor())
 	if err != nil {
 		return nil, err
 	}
 	tab, shut := chromedp.NewContext(p.ctx, chromedp.WithTargetID(id))
-	dispose := func() { _ = target.DisposeBrowserContext(profile).Do(program) } // with the program, if that has ended
-	b := &Browser{ctx: tab, close: []context.CancelFunc{shut, dispose}}
+	b := &Browser{ctx: tab, close: []context.CancelFunc{shut}, program: p, profile: profile}
 	chromedp.ListenTarget(tab, func(event any) {
 		switch event := event.(type) {
 		case *log.EventEntryAdded:
