@@ -107,7 +107,7 @@ func (b *setBack) play(steps int) {
 }
 
 func (b *setBack) keep() {
-	b.instant = pgtest.Keep(b.t, b.dsn, "durable", unless...)
+	b.instant = pgtest.Keep(b.t, b.dsn, "durable")
 	b.done = append(b.done, "keep")
 }
 
@@ -154,9 +154,6 @@ func (b *setBack) failAmidEnqueues() {
 	b.known = append(b.known, runs...)
 	enqueue("enqueue their like ")
 }
-
-// unless are tables that are not set back.
-var unless = []string{"limit_lanes"} //nolint:gochecknoglobals // a constant
 
 // fail sets the database back, if an instant is kept. The processes of some workers are gone
 // with it; the others settle again what it has lost.

@@ -43,7 +43,7 @@ func doors(ctx context.Context, db backend.Store) map[string]func() error {
 		"rerun directly":  func() error { _, err := db.Rerun(ctx, run.ID, run, "ann"); return err },
 		"pause":           func() error { _, err := operator.PauseQueue(ctx, "default"); return err },
 		"pause badly":     func() error { _, err := operator.PauseQueue(ctx, "a b"); return err },
-		"queues":          func() error { _, err := operator.Queues(ctx); return err },
+		"queues":          func() error { _, err := operator.Queues(ctx, operate.Part{}); return err },
 		"report":          func() error { return db.Report(ctx, holder, store.Report{Checkpoint: []byte(`1`)}) },
 		"checkpoint":      func() error { _, err := db.Checkpoint(ctx, run.ID); return err },
 		"schedules":       func() error { _, err := db.ListSchedules(ctx, "one"); return err },

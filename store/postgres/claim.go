@@ -38,14 +38,12 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 		}
 		args := claimArgs(&request, worker)
 		if !s.held.within(heldFor) { // the cheap statement, which waits for a transaction that holds the row of a run
-			if err := s.sendClaim(ctx, args, &got); code(err) != lockNotAvailable {
+			if err := s.sendClaim(ctx, queries.ClaimRuns, args, &got); code(err) != lockNotAvailable {
 				return err
 			}
 			s.rowHeld()
 		}
-		b := s.guarded(ctx) // the one that skips such rows
-		b.add(queries.ClaimFreeRuns, args...).Query(got.scan)
-		return s.send(ctx, s.engine, b)
+		return s.sendClaim(ctx, queries.ClaimFreeRuns, args, &got) // the one that skips such rows
 	})
 	switch {
 	case err == nil && len(got.runs) == 0 && !request.Guess:

@@ -29,7 +29,7 @@ func TestCompleting_KeepsTheEffectsOfTheAttemptThatSucceeds(t *testing.T) {
 			return func(ctx context.Context, run *durable.Run[int]) error {
 				return complete(ctx, run, func(tx pgx.Tx) error {
 					_, err := tx.Exec(ctx, insert(s), run.ID, run.Fence)
-					return errors.Join(err, failing(run.Attempt, boom))
+					return errors.Join(err, firstFails(run.Attempt, boom))
 				})
 			}
 		},
@@ -41,7 +41,7 @@ func TestCompleting_KeepsTheEffectsOfTheAttemptThatSucceeds(t *testing.T) {
 			return func(ctx context.Context, run *durable.Run[int]) error {
 				return complete(ctx, run, func(tx *sql.Tx) error {
 					_, err := tx.ExecContext(ctx, insert(s), run.ID.String(), run.Fence)
-					return errors.Join(err, failing(run.Attempt, boom))
+					return errors.Join(err, firstFails(run.Attempt, boom))
 				})
 			}
 		},
@@ -62,8 +62,8 @@ func TestCompleting_KeepsTheEffectsOfTheAttemptThatSucceeds(t *testing.T) {
 	}
 }
 
-// failing is err in the first attempt.
-func failing(attempt int, err error) error {
+// firstFails is err in the first attempt.
+func firstFails(attempt int, err error) error {
 	if attempt > 1 {
 		return nil
 	}

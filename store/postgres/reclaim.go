@@ -77,7 +77,7 @@ func (s *Store) Reclaim(ctx context.Context, request store.ReclaimRequest) (stor
 func (s *Store) forgetRows() {
 	s.forgetLanes() // and limits
 	s.forgetWorkers()
-
+	s.scheduleNames.forget()
 	s.marks.forget()
 }
 

@@ -52,17 +52,22 @@ func (s *Store) settleEach(ctx context.Context, work []settling) error {
 			if err != nil {
 				return err
 			}
-			w.wanted = append(w.wanted, one[0].wanted...)
+			w.frees(&one[0])
 		}
 		if w.Last && !w.deferred() {
 			last := []settling{{opened: w.opened, Settlement: &store.Settlement{Claim: w.Claim, Worker: w.Worker, Limited: w.Limited, Last: true, Claimed: w.Claimed}}}
 			if err := s.settleAll(ctx, last); err != nil {
 				return err
 			}
-			w.wanted = append(w.wanted, last[0].wanted...)
+			w.frees(&last[0])
 		}
 	}
 	return nil
+}
+
+// frees adds the places that a part of the settlement has freed.
+func (w *settling) frees(part *settling) {
+	w.wanted, w.blocked = append(w.wanted, part.wanted...), append(w.blocked, part.blocked...)
 }
 
 // part is the settlement of one run alone.

@@ -128,8 +128,9 @@ func answer(taken []*joined, err error) {
 	}
 }
 
-// sendClaim sends the claim, together with the settles that have waited for it.
-func (s *Store) sendClaim(ctx context.Context, args []any, got *dealing) error {
+// sendClaim sends the claim, together with the settles that have waited for it. The statement is
+// ClaimRuns, or ClaimFreeRuns, which skips runs whose rows other transactions hold.
+func (s *Store) sendClaim(ctx context.Context, statement string, args []any, got *dealing) error {
 	if taken := s.joins.take(); len(taken) > 0 {
 		b := s.hot(ctx)
 		for _, one := range taken {
@@ -138,7 +139,7 @@ func (s *Store) sendClaim(ctx context.Context, args []any, got *dealing) error {
 				w.addLast(b)
 			}
 		}
-		b.add(queries.ClaimRuns, args...).Query(got.scan)
+		b.add(statement, args...).Query(got.scan)
 		err := s.send(ctx, s.engine, b)
 		answer(taken, err)
 		if code(err) == "" { // done, or the server's answer is not known
@@ -146,7 +147,10 @@ func (s *Store) sendClaim(ctx context.Context, args []any, got *dealing) error {
 		}
 	}
 	b := s.hot(ctx)
-	b.add(queries.ClaimRuns, args...).Query(got.scan)
+	if statement == queries.ClaimFreeRuns {
+		b = s.guarded(ctx)
+	}
+	b.add(statement, args...).Query(got.scan)
 	return s.send(ctx, s.engine, b)
 }
 

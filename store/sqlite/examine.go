@@ -103,7 +103,6 @@ func (s *Store) examineDisk(f *store.Findings) {
 	if len(all) == 0 {
 		f.Fine("file", fmt.Sprintf("%s, %d MiB, mode %04o", s.file.path, info.Size()>>20, info.Mode().Perm()))
 	}
-	s.examineNames(f)
 	if log, err := os.Stat(s.file.path + "-wal"); err == nil && log.Size() > longestLog {
 		f.Warn("write-ahead log", fmt.Sprintf("%d MiB", log.Size()>>20), "a reader has been at it for long, so that it cannot be written back: find the open transaction")
 	}
@@ -113,22 +112,6 @@ func (s *Store) examineDisk(f *store.Findings) {
 		f.Fail("disk", fmt.Sprintf("%d MiB free", free>>20), "make room: an enqueue fails when the disk is full")
 	default:
 		f.Fine("disk", fmt.Sprintf("%d MiB free", free>>20))
-	}
-}
-
-// examineNames looks for other names under which the file is, or may be, open: each has a
-// write-ahead log of its own.
-func (s *Store) examineNames(f *store.Findings) {
-	names := namesOf(s.file.main)
-	switch others, known := s.file.otherLogs(); {
-	case others:
-		f.Fail("names", errOtherLog(s.file.path).Error(), oneNameHint)
-	case names > 1:
-		f.Warn("names", fmt.Sprintf("%s has %d names (hard links)", s.file.path, names), oneNameHint)
-	case known:
-		f.Fine("names", "all that have the file open use one write-ahead log")
-	default:
-		f.Fine("names", "the file has one name")
 	}
 }
 

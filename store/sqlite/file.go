@@ -11,10 +11,9 @@ import (
 
 // file is the database's file and the log beside it, as they were opened.
 type file struct {
-	path  string // without symbolic links: SQLite keeps the log beside the file, not beside a link to it
-	given string // as it was given, absolute
-	main  os.FileInfo
-	log   os.FileInfo // of the write-ahead log; it stays the same while anybody has the database open
+	path string
+	main os.FileInfo
+	log  os.FileInfo // of the write-ahead log; it stays the same while anybody has the database open
 }
 
 // prepare makes the file if it is not there, readable for its owner only, and
@@ -25,18 +24,19 @@ func prepare(path string) (*file, error) {
 	case "", ".", "..":
 		return nil, fmt.Errorf("%q names a directory, not a file", path) // Abs would make x.db of x.db/
 	}
-	given, err := filepath.Abs(path)
+	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, err
 	}
-	if path, err = realPath(given); err != nil {
-		return nil, err
-	}
 	dir := filepath.Dir(path)
-	if err := refuseNetwork(dir); err != nil {
+	if info, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("the directory %s does not exist", dir)
+	} else if err != nil {
 		return nil, err
+	} else if !info.IsDir() {
+		return nil, fmt.Errorf("%s is not a directory", dir)
 	}
-	if err := refuseMountedAlone(path); err != nil {
+	if err := refuseNetwork(dir); err != nil {
 		return nil, err
 	}
 	if err := refuseReadOnly(dir); err != nil {
@@ -59,37 +59,7 @@ func prepare(path string) (*file, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is not a file", path)
 	}
-	return &file{path: path, given: given, main: info}, nil
-}
-
-// realPath is where a path leads that may be a symbolic link, or have some on its way. The
-// file need not be there, its directory must be.
-func realPath(path string) (string, error) {
-	const most = 40 // links, as Linux has it
-	for range most {
-		dir := filepath.Dir(path)
-		real, err := filepath.EvalSymlinks(dir)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			return "", fmt.Errorf("the directory %s does not exist", dir)
-		case err != nil:
-			return "", err
-		}
-		if info, err := os.Stat(real); err != nil {
-			return "", err
-		} else if !info.IsDir() {
-			return "", fmt.Errorf("%s is not a directory", dir)
-		}
-		path = filepath.Join(real, filepath.Base(path))
-		target, err := os.Readlink(path)
-		if err != nil { // it is no link, or not there
-			return path, nil //nolint:nilerr // what else is wrong with it is found when it is used
-		}
-		if path = target; !filepath.IsAbs(path) {
-			path = filepath.Join(real, target)
-		}
-	}
-	return "", fmt.Errorf("%s leads through more than %d symbolic links", path, most)
+	return &file{path: path, main: info}, nil
 }
 
 // dsn names the file to the driver; the file must be there.
@@ -114,18 +84,10 @@ func (f *file) opened() error {
 // check notices that the path no longer leads to what was opened: writes would
 // go to a file that cannot be found again.
 func (f *file) check() error {
-	if err := f.checkMain(); err != nil {
+	if err := same(f.path, f.main); err != nil {
 		return err
 	}
 	return same(f.path+"-wal", f.log)
-}
-
-// checkMain is check for what only reads.
-func (f *file) checkMain() error {
-	if err := same(f.path, f.main); err != nil || f.given == f.path {
-		return err
-	}
-	return same(f.given, f.main) // a link that leads elsewhere now: other processes will follow it
 }
 
 func same(path string, opened os.FileInfo) error {
@@ -162,24 +124,14 @@ func (f *file) exposure() []exposed {
 		}
 		all = append(all, exposed{fmt.Sprintf("%s has mode %04o: others %s", f.path, mode, text), "chmod 600 it"})
 	}
-	all = append(all, exposedDirectory(filepath.Dir(f.path))...)
-	if link := filepath.Dir(f.given); link != filepath.Dir(f.path) {
-		all = append(all, exposedDirectory(link)...)
-	}
-	return all
-}
-
-// exposedDirectory is exposure of a directory that the path leads through.
-func exposedDirectory(dir string) (all []exposed) {
-	info, err := os.Stat(dir)
-	if err != nil {
-		return nil
-	}
-	if owner, known := ownerOf(info); known && owner != os.Geteuid() && owner != 0 {
-		all = append(all, exposed{fmt.Sprintf("the directory %s belongs to user %d, who can replace the file", dir, owner), "keep the file in a directory of the user that runs this program"})
-	}
-	if mode := info.Mode().Perm(); mode&0o002 != 0 {
-		all = append(all, exposed{fmt.Sprintf("the directory %s has mode %04o: others can put files beside the database", dir, mode), "keep the file in a directory that only its owner can write"})
+	dir := filepath.Dir(f.path)
+	if info, err := os.Stat(dir); err == nil {
+		if owner, known := ownerOf(info); known && owner != os.Geteuid() && owner != 0 {
+			all = append(all, exposed{fmt.Sprintf("the directory %s belongs to user %d, who can replace the file", dir, owner), "keep the file in a directory of the user that runs this program"})
+		}
+		if mode := info.Mode().Perm(); mode&0o002 != 0 {
+			all = append(all, exposed{fmt.Sprintf("the directory %s has mode %04o: others can put files beside the database", dir, mode), "keep the file in a directory that only its owner can write"})
+		}
 	}
 	return all
 }

@@ -9,6 +9,3 @@ const others = fs.FileMode(0)
 
 // ownerOf knows nothing on this platform.
 func ownerOf(fs.FileInfo) (user int, known bool) { return 0, false }
-
-// On this platform hard links are not counted.
-func namesOf(fs.FileInfo) uint64 { return 1 }

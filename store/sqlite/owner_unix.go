@@ -18,12 +18,3 @@ func ownerOf(info fs.FileInfo) (user int, known bool) {
 	}
 	return int(stat.Uid), true
 }
-
-// namesOf is how many names a file has: hard links.
-func namesOf(info fs.FileInfo) uint64 {
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return 1
-	}
-	return uint64(stat.Nlink) //nolint:unconvert // of another type on other systems
-}

@@ -110,9 +110,6 @@ func Open(ctx context.Context, path string, config Config) (*Store, error) {
 	for _, one := range file.exposure() {
 		s.logger.Warn("the database file is within reach of others", "event", "store.file_exposed", "what", one.text, "do", one.hint)
 	}
-	if names := namesOf(file.main); names > 1 {
-		s.logger.Warn("the database file has more than one name", "event", "store.file_linked", "path", file.path, "names", names, "do", oneNameHint)
-	}
 	if err := s.connect(ctx, config.Synchronous); err != nil {
 		s.disconnect()
 		return nil, fmt.Errorf("open sqlite: %w", s.explain(err))
@@ -156,9 +153,6 @@ func (s *Store) connect(ctx context.Context, synchronous Synchronous) error {
 		return err
 	}
 	if err := s.file.opened(); err != nil {
-		return err
-	}
-	if err := s.file.announceLog(ctx); err != nil {
 		return err
 	}
 	if s.fileLock, err = openFileLock(s.file); err != nil {
@@ -368,7 +362,7 @@ func (s *Store) prepareWrites(ctx context.Context) error {
 // read returns the statements of the reading connections. It prepares them once,
 // whatever happens to ctx, as prepareWrites does.
 func (s *Store) read(ctx context.Context) (*lookups, error) {
-	if err := s.file.checkMain(); err != nil {
+	if err := same(s.file.path, s.file.main); err != nil {
 		return nil, err
 	}
 	s.readyMu.Lock()
