@@ -14,7 +14,7 @@ import (
 )
 
 // A worker whose intervals are the longest that it accepts calls its store no more often
-// than others do, and executes what it is told of.
+// than others do, and executes what it is notified of.
 func TestTheLongestIntervalsAreNoShortOnes(t *testing.T) {
 	long := durable.WorkerConfig{
 		PollInterval: store.MaxDelay, PollJitter: 1, SweepInterval: store.MaxDelay, DrainTimeout: store.MaxDelay, CancelGrace: store.MaxDelay,

@@ -38,7 +38,7 @@ func (c *callCounts) hooks() observe.Hooks {
 	}}
 }
 
-// reset returns the counts and begins anew.
+// reset returns the counts and begins again.
 func (c *callCounts) reset() map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

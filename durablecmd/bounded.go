@@ -16,7 +16,7 @@ import (
 const maxProbes = 64
 
 // bounded is a listener with so many connections at a time. A new one takes the place of
-// the oldest stranger: who only holds connections keeps nobody out. If there is no stranger,
+// the oldest stranger: a client that only holds connections keeps no others out. If there is no stranger,
 // the new one is closed.
 type bounded struct {
 	net.Listener

@@ -210,10 +210,10 @@ func TestTheDashboardSpeaksTLS(t *testing.T) {
 	require.NotContains(t, s.stderr.String(), "canary")
 }
 
-// TestWhoHoldsConnectionsKeepsNobodyOut opens more connections than the dashboard has, sends
+// TestWhoHoldsConnectionsKeepsNoOthersOut opens more connections than the dashboard has, sends
 // the beginning of a login on each, and reads the pages and the API meanwhile: on a
 // connection of before, and on new ones.
-func TestWhoHoldsConnectionsKeepsNobodyOut(t *testing.T) {
+func TestWhoHoldsConnectionsKeepsNoOthersOut(t *testing.T) {
 	t.Parallel()
 	s := serve(t, file(t, "DURABLE_DASHBOARD_ADDR=127.0.0.1:0", "DURABLE_DASHBOARD_TOKEN="+dashboardToken), stock)
 	s.logs("worker started")
@@ -251,7 +251,7 @@ func TestWhoHoldsConnectionsKeepsNobodyOut(t *testing.T) {
 		require.Equal(t, 200, read(client(t)), "a new connection")
 		require.Equal(t, 200, read(kept))
 	}
-	require.GreaterOrEqual(t, reused, 20, "the connection of somebody known is kept")
+	require.GreaterOrEqual(t, reused, 20, "the connection of a known client is kept")
 	code, text := call(t, client(t), "GET", "http://"+s.dashboard()+"/queues", "", operator...)
 	require.Equal(t, 200, code, text)
 	s.signal()

@@ -62,7 +62,7 @@ func (l *Locker) Close() {
 	l.calls.Wait()
 }
 
-// orphan is a claim that may have been granted and that nobody has.
+// orphan is a claim that may have been granted and that no caller has.
 type orphan struct {
 	claim lease.ClaimID
 	name  string
@@ -80,8 +80,8 @@ const (
 	soon = 100 * time.Millisecond
 )
 
-// giveBack has a claim released that may have been granted, or may still be, and that nobody
-// has: at once, and where that fails again and again until the store answers.
+// giveBack has a claim released that may have been granted, or may still be, and that no
+// caller has: immediately, and repeatedly until the store answers.
 func (l *Locker) giveBack(claim lease.ClaimID, name string, d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -117,7 +117,7 @@ func (l *Locker) giveAllBack() {
 	}
 }
 
-// abandon releases a claim that nobody has, and wakes a call that waits for the slot. It reports
+// abandon releases a claim that no caller has, and wakes a call that waits for the slot. It reports
 // whether the store has answered.
 func (l *Locker) abandon(claim lease.ClaimID, name string) bool {
 	_, err := l.release(context.Background(), claim, name)

@@ -126,7 +126,7 @@ func TestLocker_GivesBackByItselfWhenTheStoreIsBack(t *testing.T) {
 	})
 }
 
-// Nor does it try for ever.
+// Nor does it try forever.
 func TestLocker_GivesUpWhatHasExpiredLongAgo(t *testing.T) {
 	locker(t, func(t *testing.T, b bench) {
 		b.store.down.Store(true)

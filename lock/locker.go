@@ -138,7 +138,7 @@ func (l *Locker) TryAcquire(ctx context.Context, name string, terms Terms) (Gran
 // second; with LockerConfig.Waits a release elsewhere wakes it too. Between
 // processes no order is promised.
 //
-// When ctx ends the error is its cause, at once. An Acquire that returned an error
+// When ctx ends the error is its cause, immediately. An Acquire that returned an error
 // holds nothing, or no longer than it takes to reach the store.
 func (l *Locker) Acquire(ctx context.Context, name string, terms Terms) (Grant, error) {
 	terms = terms.WithDefaults()

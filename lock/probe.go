@@ -42,7 +42,7 @@ func (l *Locker) Probe(ctx context.Context) (Health, error) {
 	return got.health, got.err
 }
 
-// probed takes the lock and releases it. Where it fails to, nobody else wants the lock.
+// probed takes the lock and releases it. Where it fails to, no other process wants the lock.
 func (l *Locker) probed(ctx context.Context) (Health, error) {
 	asked := l.config.Elapsed()
 	call, cancel := context.WithTimeout(ctx, l.config.CallTimeout)

@@ -19,7 +19,7 @@ type Part struct {
 	Limit int      // at most so many; zero: any number
 }
 
-// place is where something is in a list: by its name, and by what tells it from others of
+// place is where something is in a list: by its name, and by what distinguishes it from others of
 // the name.
 type place struct{ name, more string }
 

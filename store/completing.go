@@ -7,6 +7,7 @@ import (
 
 // Completer is a run that can end in a transaction of its handler: a *durable.Run.
 type Completer interface {
+	// CompleteIn ends the run as succeeded in a transaction; see durable.Run.CompleteIn.
 	CompleteIn(ctx context.Context, tx Tx) error
 }
 

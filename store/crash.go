@@ -16,14 +16,11 @@ const (
 
 // String returns the policy's word.
 func (c CrashPolicy) String() string {
-	switch c {
-	case CrashRetry:
-		return "retry"
-	case CrashDead:
-		return "dead"
-	default:
+	words := [...]string{CrashRetry: "retry", CrashDead: "dead"}
+	if c < 0 || int(c) >= len(words) {
 		return fmt.Sprintf("crash policy(%d)", int16(c))
 	}
+	return words[c]
 }
 
 // MarshalText writes the policy's word.

@@ -16,7 +16,7 @@ type Holder struct {
 // VerifyMost is the most holders that one StillHeld names.
 const VerifyMost = 1000
 
-// Verifier tells a worker what has become of runs that it has executed.
+// Verifier says what has become of runs that a worker has executed.
 type Verifier interface {
 	// StillHeld returns those of the runs that are running under the claim named with each,
 	// in any order. It takes no locks. After a failover that lost commits, they may be runs

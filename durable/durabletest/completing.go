@@ -14,7 +14,7 @@ import (
 //
 // The run ends in a transaction of the memory store, under the same conditions as on a
 // database: a worker that has lost the run gets lease.ErrLost. The handler's work receives
-// tx as it is, which nobody commits or rolls back, so let the work call a fake of your
+// tx as it is, which is neither committed nor rolled back, so let the work call a fake of your
 // statements; nil is enough for a fake that ignores the transaction. The effects of a fake
 // are not undone when work, or the completion after it, fails.
 func Completing[T any](s *memory.Store, tx T) store.Completing[T] {

@@ -2,10 +2,10 @@ package durabletest_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/durable"
@@ -20,9 +20,9 @@ func TestCompletingInTheKit(t *testing.T) {
 	t.Run("the run ends with its effects, once its work succeeds", func(t *testing.T) {
 		t.Parallel()
 		durabletest.Run(t, func(t *testing.T, kit *durabletest.Kit) {
-			complete, sent := durabletest.Completing[pgx.Tx](kit.Store, nil), 0
+			complete, sent := durabletest.Completing[*sql.Tx](kit.Store, nil), 0
 			kit.Worker(handles(func(ctx context.Context, run *durable.Run[mailArgs]) error {
-				return complete(ctx, run, func(pgx.Tx) error {
+				return complete(ctx, run, func(*sql.Tx) error {
 					if run.Attempt == 1 {
 						return boom
 					}

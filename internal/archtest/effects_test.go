@@ -40,6 +40,7 @@ var goroutines = excuses{
 	"examples/fence/main.go":        "two workers; fence waits for them",
 	"examples/service/main.go":      "the worker and the HTTP server; service waits for both",
 	"examples/progress/main.go":     "the worker; progress waits for it",
+	"lock/call.go":                  "calls to the store, and what gives claims back; Close waits for them",
 	"lock/waits.go":                 "hears of releases elsewhere; the last call that waits, waits for it",
 }
 
@@ -82,6 +83,10 @@ var clocks = excuses{
 	"operate/dashboard/":          "how old shared figures are, and how long a hint may take to be written",
 	"operate/operator.go":         "the default clock of previews, and of how long a list searches",
 	"operate/access/handler.go":   "the default clock of sessions and of failed logins",
+	"operate/access/lobby.go":     "deadlines of a stranger's connection, as net/http wants them",
+	"operate/access/proxy.go":     "the clock of callers that have none of their own",
+	"operate/access/tokens.go":    "the clock of callers that have none of their own",
+	"lock/observe.go":             "whether a caller's deadline has passed, which is such an instant",
 	"store/postgres/examine.go":   "round trips and the difference to the server's clock, told to the operator and used for nothing",
 	"store/postgres/store.go":     "the difference to the server's clock, told to the operator and used for nothing",
 }

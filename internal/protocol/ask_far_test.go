@@ -37,7 +37,7 @@ func TestAsk_SleepsHoweverFarAheadTheNextRunIs(t *testing.T) {
 		e := a.Step(protocol.AskEvent{Kind: protocol.AskAnswered, At: now, Next: next, Random: random.Float64()})
 		least := min(float64(next), float64(a.Interval)*(1-a.Jitter), float64(longest-now))
 		if e.Ask > 0 { // it is due already, or the jitter has taken all of the interval
-			require.Less(t, least, 1.0, "interval %d, next %d: asks again at once", a.Interval, next)
+			require.Less(t, least, 1.0, "interval %d, next %d: asks again immediately", a.Interval, next)
 			continue
 		}
 		require.GreaterOrEqual(t, e.Wake, now, "interval %d, next %d", a.Interval, next)
@@ -64,7 +64,7 @@ func TestAsk_IsNotCalledSoonerThanItIsAskedTo(t *testing.T) {
 			e = a.Step(called)
 		}
 		if want := min(call, time.Hour); want > 0 {
-			require.Zero(t, e.Ask, "called for %d: asks at once", call)
+			require.Zero(t, e.Ask, "called for %d: asks immediately", call)
 			require.Equal(t, now+want, e.Wake, "called for %d", call)
 		}
 	}

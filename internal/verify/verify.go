@@ -3,7 +3,7 @@
 //
 // A database may lose what it has acknowledged: in a failover to a standby that had not
 // received the last commits, and in a restore. Runs that a worker has settled are then
-// running again, under leases that nobody renews. When these expire, the runs would be
+// running again, under leases that no worker renews. When these expire, the runs would be
 // executed a second time, and charged a crash that did not happen; those that must not begin
 // twice would end in dead. The worker that has settled them is alive and knows how they ended.
 package verify
@@ -39,7 +39,9 @@ type Run struct {
 
 // Store is what outcomes are verified with.
 type Store interface {
+	// StillHeld returns those of the runs that are running under the claim named with each.
 	StillHeld(ctx context.Context, holders []store.Holder) ([]store.RunID, error)
+	// Settle writes outcomes under the condition that their claims hold the runs.
 	Settle(ctx context.Context, settlements []store.Settlement) ([]store.Verdict, error)
 }
 

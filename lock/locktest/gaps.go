@@ -16,7 +16,7 @@ import (
 func gapTests() map[string]func(*testing.T, *fixture) {
 	return map[string]func(*testing.T, *fixture){
 		"a claim that was given back before it came is refused":      refusedLater,
-		"whoever gives up, at whatever point, holds nothing":         givenUp,
+		"a caller that gives up, at whatever point, holds nothing":   givenUp,
 		"an answer that is cut, at whatever point, leaves no holder": answersCut,
 		"callers that give up are no outage for the others":          noOutage,
 	}
@@ -53,7 +53,7 @@ func (f *fixture) free(name string) {
 			return
 		}
 		if time.Now().After(deadline) {
-			f.t.Fatalf("%s is held by nobody", name)
+			f.t.Fatalf("%s is held, and by no caller", name)
 		}
 		<-time.After(10 * time.Millisecond)
 	}
@@ -112,7 +112,7 @@ type cutting struct {
 // point is where the connection of an Acquire breaks.
 type point string
 
-// The points of an Acquire. The caller hears of each cut at once.
+// The points of an Acquire. Each cut returns to the caller immediately.
 const (
 	beforeSent   point = "before the request is sent"
 	onTheWay     point = "while the request is on its way, which arrives after the claim was given back"
@@ -145,7 +145,7 @@ func (c *cutting) arrive(ctx context.Context) error {
 	defer c.mu.Unlock()
 	for _, r := range c.sent {
 		if answer, err := c.Locks.Acquire(ctx, r); answer.Granted {
-			return fmt.Errorf("%s: granted to nobody: %+v, %w", c.at, answer, err)
+			return fmt.Errorf("%s: granted to no caller: %+v, %w", c.at, answer, err)
 		}
 	}
 	return nil

@@ -7,8 +7,8 @@
 // It is closed by default: without an Auth there is no handler. Requests pass, in this
 // order, limits of their sizes, a check of the host they name, a check that no other site
 // has made a browser send them, the Auth, the rule that a Viewer only reads, a bound on how
-// many are answered, and a check that nobody has ended their session. Until it is known who
-// makes them they have places of their own, which nobody who is known needs. The inner
+// many are answered, and a check that their session has not ended. Until it is known who
+// makes them they have places of their own, which known clients do not need. The inner
 // handler asks WhoFrom who it is.
 //
 // The package needs nothing but the standard library. Begin reading at handler.go.

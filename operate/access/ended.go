@@ -24,7 +24,7 @@ const endedWithin = 2 * time.Second
 // errEnded means that a request has a session that does not count any more.
 var errEnded = fmt.Errorf("session ended: %w", ErrNoCredentials)
 
-// ended reports whether somebody has ended the session of a request.
+// ended reports whether the session of a request has ended.
 func (h *handler) ended(ctx context.Context, who *Who) (bool, error) {
 	if who.session == "" {
 		return false, nil
@@ -35,7 +35,7 @@ func (h *handler) ended(ctx context.Context, who *Who) (bool, error) {
 }
 
 // Ended reports whether who makes the request of a context has logged out since. Answers
-// that last ask now and then, and end. While that cannot be found out, they go on.
+// that last ask now and then, and end. While that cannot be found out, they continue.
 func Ended(ctx context.Context) bool {
 	v := visited(ctx)
 	if v == nil {
@@ -80,7 +80,7 @@ func (h *handler) logout(w http.ResponseWriter, r *http.Request) *Refusal {
 	who.Address = addressOf(r)
 	if err := h.Sessions.EndSession(r.Context(), who.session, who.Actor()); err != nil {
 		return &Refusal{Status: http.StatusServiceUnavailable, Code: "unreachable", cause: err,
-			Reason: "Your browser has forgotten the session, but that it has ended could not be stored. Whoever has a copy of its cookie can use it until " +
+			Reason: "Your browser has forgotten the session, but that it has ended could not be stored. Anyone who has a copy of its cookie can use it until " +
 				who.Until.UTC().Format("2006-01-02 15:04 MST") + "; another token ends it, too."}
 	}
 	seeOther(w, "login")

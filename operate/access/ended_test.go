@@ -93,9 +93,9 @@ func TestALogoutCountsInEveryProcess(t *testing.T) {
 	w = do(here, request("POST", "/logout", "192.0.2.7:1", "Cookie", next, "Sec-Fetch-Site", "same-origin"))
 	require.Equal(t, 503, w.Code)
 	require.Negative(t, w.Result().Cookies()[0].MaxAge, "the browser forgets it in any case")
-	require.Contains(t, w.Body.String(), "Whoever has a copy of its cookie can use it until")
+	require.Contains(t, w.Body.String(), "Anyone who has a copy of its cookie can use it until")
 	kept.fault = nil
-	require.Equal(t, 200, read(there, next), "it has not ended, and the person was told")
+	require.Equal(t, 200, read(there, next), "it has not ended, and the answer has said so")
 }
 
 // TestAnAnswerThatLastsLearnsOfTheLogout asks from within an answer.

@@ -33,7 +33,7 @@ var stretched = func() func(secret, salt string) []byte {
 	}
 }()
 
-// forgeries are the cookies that somebody can make who knows some secrets, and the source of
+// forgeries are the cookies that a client can make that knows some secrets, and the source of
 // this program: each key that follows from them, under each text that a session has or had.
 func forgeries(knows ...string) (cookies []string) {
 	keys := [][]byte{}
@@ -63,9 +63,9 @@ func forgeries(knows ...string) (cookies []string) {
 	return cookies
 }
 
-// TestNobodyForgesAGreaterRole tries, on each way to configure who gets in, every session
+// TestNoGreaterRoleIsForged tries, on each way to configure who gets in, every session
 // that follows from what is public and from a token that the forger has.
-func TestNobodyForgesAGreaterRole(t *testing.T) {
+func TestNoGreaterRoleIsForged(t *testing.T) {
 	t.Parallel()
 	public := []string{"", "operator", "viewer", "durable session key, version 1", "durable"}
 	for _, c := range []struct {

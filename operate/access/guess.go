@@ -44,7 +44,7 @@ type guard struct {
 type network struct {
 	window
 
-	wrong map[uint64]bool    // fingerprints of the guesses in the window; true: the client was told that it is wrong
+	wrong map[uint64]bool    // fingerprints of the guesses in the window; true: it was answered as wrong
 	right map[Role]time.Time // when the secret of a role was right last
 }
 
@@ -107,9 +107,9 @@ func (g *guard) check(r *http.Request, secret string, role Role, now time.Time) 
 }
 
 // note notes a guess, as many as matter.
-func (n *network) note(print uint64, told bool) {
+func (n *network) note(print uint64, answered bool) {
 	if _, again := n.wrong[print]; !again && n.count < guessesKnown {
-		n.wrong[print] = told
+		n.wrong[print] = answered
 		n.count++
 	}
 }

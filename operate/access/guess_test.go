@@ -82,9 +82,9 @@ func TestWhatAGuesserIsAnsweredDoesNotDependOnTheGuess(t *testing.T) {
 	})
 }
 
-// TestAProgramWithAnOldTokenKeepsNobodyOut repeats old tokens where right ones come from the
+// TestAProgramWithAnOldTokenKeepsNoOthersOut repeats old tokens where right ones come from the
 // same network, as behind a proxy.
-func TestAProgramWithAnOldTokenKeepsNobodyOut(t *testing.T) {
+func TestAProgramWithAnOldTokenKeepsNoOthersOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h, _, _ := guarded(t, access.Config{Auth: access.Tokens(operatorToken, viewerToken), Login: true})
@@ -115,15 +115,15 @@ func TestGuessesFromEverywhereAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _, _ := guarded(t, access.Config{Auth: access.Tokens(operatorToken, viewerToken), Login: true})
 		require.Equal(t, 200, ways["bearer"](h, viewerToken, "192.0.2.8:1"))
-		told := 0
+		answered := 0
 		for network := range 1000 {
 			for guess := range 5 {
 				if ways["bearer"](h, fmt.Sprintf("guess-%d-%016d", network, guess), fmt.Sprintf("[2001:db8:0:%x::%x]:1", network, guess+1)) == 401 {
-					told++
+					answered++
 				}
 			}
 		}
-		require.Equal(t, 100, told, "in a minute, of all networks")
+		require.Equal(t, 100, answered, "in a minute, of all networks")
 		require.Equal(t, 200, ways["bearer"](h, viewerToken, "192.0.2.8:1"))
 		require.Equal(t, 200, ways["form"](h, operatorToken, "192.0.2.8:1"), "a network that has been right once")
 		require.Equal(t, 429, ways["bearer"](h, viewerToken, "192.0.2.9:1"))

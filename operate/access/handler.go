@@ -103,7 +103,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // serve answers a request, or says why it is refused. Only a request whose maker is known
-// takes one of the places: nobody else can take them all.
+// takes one of the places: one client cannot take them all.
 func (h *handler) serve(w http.ResponseWriter, r *http.Request) *Refusal {
 	if refusal := h.admit(r); refusal != nil {
 		return refusal

@@ -32,9 +32,9 @@ type readerFunc func(into []byte) (int, error)
 
 func (f readerFunc) Read(into []byte) (int, error) { return f(into) }
 
-// TestSlowLoginsTakeThePagesFromNobody has many clients send the login form slowly, from one
+// TestSlowLoginsTakeThePagesFromNoOthers has many clients send the login form slowly, from one
 // network and from many, and asks for what others ask for.
-func TestSlowLoginsTakeThePagesFromNobody(t *testing.T) {
+func TestSlowLoginsTakeThePagesFromNoOthers(t *testing.T) {
 	t.Parallel()
 	for name, networks := range map[string]int{"one network": 1, "many networks": 200} {
 		t.Run(name, func(t *testing.T) {

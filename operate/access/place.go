@@ -46,7 +46,7 @@ type acquaintedKey struct{}
 
 // Acquainted returns the context of a connection, for http.Server.ConnContext: know is
 // called with each of its requests whose maker is known, before it is answered. A listener
-// may then close connections that nobody known uses, when there are too many.
+// may then close connections that no known client uses, when there are too many.
 func Acquainted(ctx context.Context, know func()) context.Context {
 	return context.WithValue(ctx, acquaintedKey{}, know)
 }

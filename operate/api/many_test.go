@@ -15,7 +15,7 @@ import (
 )
 
 // invented stores more of everything that has a name than fits on a page: runs on queues
-// that somebody made up, jobs, workers, limits and schedules.
+// that a client invented, jobs, workers, limits and schedules.
 func invented(t *testing.T, b *bench, n int) {
 	t.Helper()
 	var jobs []store.JobInfo
@@ -44,7 +44,7 @@ func invented(t *testing.T, b *bench, n int) {
 	}
 }
 
-// TestListsHavePages reads each list that has as many members as somebody likes, to its end.
+// TestListsHavePages reads each list that has any number of members, to its end.
 func TestListsHavePages(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -132,3 +132,19 @@ func (h *history) presenceOf(worker store.WorkerID, number int64) store.WorkerRe
 	}
 	return report
 }
+
+func (h *history) queue() {
+	name, action := one(h, "default", "other"), one(h, store.PauseQueue, store.ResumeQueue, store.ResumeQueue)
+	h.each(fmt.Sprint(action, name), func(s backend.Store) any { return wordOf(s.SetQueue(h.t.Context(), name, action, "ann")) })
+}
+
+func (h *history) limit() {
+	limit := one(h, append(limits[:len(limits):len(limits)], store.Limit{Name: store.QueueCap("other"), Kind: store.LimitSemaphore})...)
+	limit.Max = max(h.random.IntN(4), limit.Most)
+	change := store.LimitChange{Command: one(h, store.SetLimit, store.DrainLimit, store.ResumeLimit, store.ResumeLimit, store.DisableLimit, store.DeleteLimit, store.LiftPenalty),
+		Limit: limit, By: "ann"}
+	if change.Command == store.LiftPenalty {
+		change.Key = one(h, "", "x")
+	}
+	h.each(fmt.Sprintf("%s %s %q max %d", change.Command, limit.Name, change.Key, limit.Max), func(s backend.Store) any { return wordOf(s.ChangeLimit(h.t.Context(), change)) })
+}

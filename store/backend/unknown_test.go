@@ -55,7 +55,7 @@ func onEdited(t *testing.T, test func(t *testing.T, s edited)) {
 	}
 }
 
-// edit changes one row of a table; $1 stands for the key.
+// edit changes one row of a table; $1 is the key.
 func (s edited) edit(statement string, key any) {
 	s.t.Helper()
 	if backend.Postgres(s.Store) != nil {

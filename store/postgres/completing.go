@@ -11,6 +11,7 @@ import (
 
 // Beginner begins transactions: a *pgxpool.Pool or a *pgx.Conn.
 type Beginner interface {
+	// Begin begins a transaction.
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
 

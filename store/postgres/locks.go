@@ -194,7 +194,7 @@ func (l locks) Release(ctx context.Context, name string, claim lease.ClaimID) (b
 // false when that has taken a slot, or when the claim was refused before.
 func (l locks) refuse(ctx context.Context, claim lease.ClaimID) (refused bool, err error) {
 	s := l.store
-	for range 3 { // the number that tells the rows apart is drawn
+	for range 3 { // the number that distinguishes the rows is drawn
 		err = s.repeat(ctx, func() error {
 			refused = false
 			b := s.guarded(ctx)

@@ -53,7 +53,7 @@ func holdLock(t *testing.T, db opened, name string) pgx.Tx {
 }
 
 // The connection is cut in every message of an acquisition and of its release. What the
-// caller was not told of is given back, though the grant would last for an hour.
+// caller has not received is given back, though the grant would last for an hour.
 func TestLocks_CutInEveryMessage(t *testing.T) {
 	t.Parallel()
 	db := openEmpty(t, pgtest.Server(t))

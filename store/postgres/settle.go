@@ -173,7 +173,7 @@ func (w *settling) applied(ids []uuid.UUID, all bool) {
 
 // addEnding adds a statement that may end the lease of the claim. Its argument at a position
 // is how many runs the claim was given, for connections that are witnesses of all that was
-// settled since. The others are told to look. A settlement of all runs needs no witness: the
+// settled since. The others are read. A settlement of all runs needs no witness: the
 // statements before this one have settled each.
 func (w *settling) addEnding(b *batch, sql string, at int, args ...any) *pgx.QueuedQuery {
 	if !w.Last || w.Claimed == 0 || len(w.Runs) == w.Claimed {

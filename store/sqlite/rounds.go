@@ -159,7 +159,7 @@ func (a *admitting) writeRounds(ctx context.Context, d *admit.Decision) error {
 	return nil
 }
 
-// announceLine says that a line may go on, at the gates for which its lanes wait: one of its
+// announceLine says that a line may continue, at the gates for which its lanes wait: one of its
 // runs has left it that may have been in the way of others.
 func (c *change) announceLine(ctx context.Context, line admit.GateID, lane int64) error {
 	rows, err := c.ListEntriesOf(ctx, queries.ListEntriesOfParams{Line: int64(line)})

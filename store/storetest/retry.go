@@ -205,7 +205,7 @@ func sessionEnded(t *testing.T, f *fixture) {
 		}
 	}
 	if err := f.store.EndSession(f.ctx, "one", ""); !errors.Is(err, store.ErrInvalid) {
-		t.Errorf("by nobody: %v", err)
+		t.Errorf("without a name: %v", err)
 	}
 }
 

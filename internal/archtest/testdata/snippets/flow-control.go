@@ -26,6 +26,8 @@ func importRows(context.Context, *durable.Run[ImportArgs]) error { return nil }
 
 //snippet
 
+//snippet
+
 var (
 	Feed  = durable.NewLimit("feed", durable.Mutex())
 	Begin = durable.NewJob[ImportArgs]("begin")

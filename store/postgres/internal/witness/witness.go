@@ -56,7 +56,7 @@ func (c *Connections) Made(claim [16]byte, opened int64) {
 	c.claims[claim] = opened
 }
 
-// Of returns what Made was told of a claim; zero: nothing, so it has no witness.
+// Of returns what Made recorded of a claim; zero: nothing, so it has no witness.
 func (c *Connections) Of(claim [16]byte) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
