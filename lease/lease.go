@@ -32,6 +32,9 @@ func (id ClaimID) Short() string { return hex.EncodeToString(id[:4]) }
 
 // Fence is the number handed to code outside the store. It only ever rises,
 // for each run or lock by itself; fences of two runs cannot be compared.
+//
+// Not promised: that it rises across a failover that lost commits to a server whose clock is
+// behind that of the old one by more than the time that has passed.
 type Fence int64
 
 // Lease is the right that one claim holds, as its holder sees it.
