@@ -228,13 +228,13 @@ WITH replaced AS (
 ), listed AS (
 -- block: read-lines of replaced
     INSERT INTO durable.limit_lanes (limit_id, lane)
-    SELECT DISTINCT (own.gate >> 43)::int, replaced.lane
+    SELECT DISTINCT (abs(own.gate) >> 43)::int, replaced.lane
     FROM replaced
     CROSS JOIN LATERAL pg_catalog.unnest(replaced.gates) AS own (gate)
     WHERE NOT EXISTS (
         SELECT
         FROM durable.limit_lanes known
-        WHERE known.limit_id = (own.gate >> 43)::int
+        WHERE known.limit_id = (abs(own.gate) >> 43)::int
           AND known.lane = replaced.lane
     )
     ORDER BY 1, 2

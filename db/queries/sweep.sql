@@ -169,7 +169,7 @@ WHERE runs.ctid >= format('(%s,0)', @from_block::bigint)::tid
               WHERE NOT EXISTS (
                   SELECT
                   FROM durable.limit_lanes
-                  WHERE limit_lanes.limit_id = (own.gate >> 43)::int
+                  WHERE limit_lanes.limit_id = (abs(own.gate) >> 43)::int
                     AND limit_lanes.lane = runs.lane
               )
           )
@@ -210,13 +210,13 @@ WITH mended AS MATERIALIZED (
 ), listed AS (
 -- block: read-lines of mended
     INSERT INTO durable.limit_lanes (limit_id, lane)
-    SELECT DISTINCT (own.gate >> 43)::int, mended.lane
+    SELECT DISTINCT (abs(own.gate) >> 43)::int, mended.lane
     FROM mended
     CROSS JOIN LATERAL pg_catalog.unnest(mended.gates) AS own (gate)
     WHERE NOT EXISTS (
         SELECT
         FROM durable.limit_lanes known
-        WHERE known.limit_id = (own.gate >> 43)::int
+        WHERE known.limit_id = (abs(own.gate) >> 43)::int
           AND known.lane = mended.lane
     )
     ORDER BY 1, 2
@@ -293,7 +293,7 @@ WITH unread AS MATERIALIZED (
           WHERE NOT EXISTS (
               SELECT
               FROM durable.limit_lanes
-              WHERE limit_lanes.limit_id = (own.gate >> 43)::int
+              WHERE limit_lanes.limit_id = (abs(own.gate) >> 43)::int
                 AND limit_lanes.lane = runs.lane
           )
       )
@@ -301,13 +301,13 @@ WITH unread AS MATERIALIZED (
 ), listed AS (
 -- block: read-lines of unread
     INSERT INTO durable.limit_lanes (limit_id, lane)
-    SELECT DISTINCT (own.gate >> 43)::int, unread.lane
+    SELECT DISTINCT (abs(own.gate) >> 43)::int, unread.lane
     FROM unread
     CROSS JOIN LATERAL pg_catalog.unnest(unread.gates) AS own (gate)
     WHERE NOT EXISTS (
         SELECT
         FROM durable.limit_lanes known
-        WHERE known.limit_id = (own.gate >> 43)::int
+        WHERE known.limit_id = (abs(own.gate) >> 43)::int
           AND known.lane = unread.lane
     )
     ORDER BY 1, 2
@@ -467,13 +467,13 @@ WITH locked_runs AS MATERIALIZED (
 ), listed AS (
 -- block: read-lines of returned
     INSERT INTO durable.limit_lanes (limit_id, lane)
-    SELECT DISTINCT (own.gate >> 43)::int, returned.lane
+    SELECT DISTINCT (abs(own.gate) >> 43)::int, returned.lane
     FROM returned
     CROSS JOIN LATERAL pg_catalog.unnest(returned.gates) AS own (gate)
     WHERE NOT EXISTS (
         SELECT
         FROM durable.limit_lanes known
-        WHERE known.limit_id = (own.gate >> 43)::int
+        WHERE known.limit_id = (abs(own.gate) >> 43)::int
           AND known.lane = returned.lane
     )
     ORDER BY 1, 2
@@ -783,6 +783,7 @@ WITH RECURSIVE lines (line) AS (
         LIMIT @examined
     ) old
     WHERE NOT EXISTS (SELECT FROM durable.waiting WHERE waiting.gate = old.gate)
+      AND NOT EXISTS (SELECT FROM durable.rounds WHERE rounds.gate = old.gate)
     LIMIT @most
 ), locked AS MATERIALIZED (
     SELECT gates.gate
@@ -818,7 +819,7 @@ FROM ours;
 -- locked, and were before this statement's snapshot, no admission moves a run here whose
 -- place such a turn announces; a run that is enqueued has a turn of its own, which this
 -- statement does not see if it does not see the run.
--- Index: turns_gate, waiting_order. Locks: what it deletes. Idempotent: a repeat finds none.
+-- Index: turns_gate, waiting_order, rounds_order. Locks: what it deletes. Idempotent: a repeat finds none.
 DELETE FROM durable.turns
 WHERE gate = ANY (
         nullif(pg_catalog.current_setting('admission.gates', true), '')::bigint[]
@@ -827,6 +828,11 @@ WHERE gate = ANY (
       SELECT
       FROM durable.waiting
       WHERE waiting.gate = turns.gate
+  )
+  AND NOT EXISTS (
+      SELECT
+      FROM durable.rounds
+      WHERE rounds.gate = turns.gate
   );
 
 -- name: PruneGates :exec

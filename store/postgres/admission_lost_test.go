@@ -183,6 +183,7 @@ func TestATurnAnswersForNoOthers(t *testing.T) {
 	urgent := newRun(durable.Priority(2))
 	urgent.Limits = []store.LimitUse{use("doc", "a")}
 	both := limitedRun(use("doc", "a"), use("web", "b"))
+	both.Limits[1].WhenFull, both.Limits[1].RetryAfter = store.FullRetry, time.Hour // so it waits in the line of the first
 	for _, run := range []store.NewRun{urgent, both, limitedRun(use("doc", "a")), limitedRun(use("doc", "a"))} {
 		l.enqueue(run)
 	}
@@ -247,8 +248,8 @@ func TestACandidateIsCancelledAfterItWasRead(t *testing.T) {
 	l.sound("at the end")
 }
 
-// TestAMovedRunIsCancelledMeanwhile is the same for a run that is in the line of the
-// second of its limits.
+// TestAMovedRunIsCancelledMeanwhile is the same for a run whose line waits in the round of
+// the second of its limits.
 func TestAMovedRunIsCancelledMeanwhile(t *testing.T) {
 	t.Parallel()
 	l := openLimited(t, semaphore("doc", 1), semaphore("api", 1))
@@ -258,7 +259,7 @@ func TestAMovedRunIsCancelledMeanwhile(t *testing.T) {
 	ids := l.enqueue(limitedRun(use("doc", "a"), use("api", "")), limitedRun(use("doc", "a"), use("api", "")))
 	_, none := l.admit(5)
 	require.Empty(t, none)
-	require.NotZero(t, l.count("select count(*) from waiting where gate = $1", l.gate("api", "")), "one has moved")
+	require.NotZero(t, l.count("select count(*) from rounds where gate = $1", l.gate("api", "")), "their line waits there")
 	moved := ids[0]
 	tx := l.begin("select from waiting where run_id = $1 for update", moved)
 	l.settle(first, runs, store.Outcome{Kind: store.Success})

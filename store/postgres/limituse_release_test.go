@@ -162,7 +162,7 @@ func TestUseLimit_AReleaseSeesWhatAnAdmissionHasLeft(t *testing.T) {
 	l.sound("at the end")
 }
 
-// TestUseLimit_AReleaseSeesARunThatMoves has an admission move a run into the line of the key
+// TestUseLimit_AReleaseSeesARunThatMoves has an admission put the line of a run into the round of the key
 // whose place is given back, which is full as far as it knows.
 func TestUseLimit_AReleaseSeesARunThatMoves(t *testing.T) {
 	t.Parallel()
@@ -172,7 +172,7 @@ func TestUseLimit_AReleaseSeesARunThatMoves(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, grant.Granted)
 	ids := l.enqueue(limitedRun(use("places", "a"), use("all", "")))
-	l.stall("insert on waiting deferrable initially deferred")
+	l.stall("insert on rounds deferrable initially deferred")
 	r := l.admission(1)
 	holder := l.begin("select pg_advisory_xact_lock(hashtext($1))", l.schema)
 	moved, moving := l.behind(l.backend(holder), func(ctx context.Context) error {
@@ -189,7 +189,7 @@ func TestUseLimit_AReleaseSeesARunThatMoves(t *testing.T) {
 	moved()
 	released()
 	require.True(t, grant.Granted)
-	require.Equal(t, 1, l.count("select count(*) from waiting where gate = $1", l.gate("all", "")), "it has moved")
+	require.Equal(t, 1, l.count("select count(*) from rounds where gate = $1", l.gate("all", "")), "its line waits there")
 	_, runs := l.admit(1)
 	require.Equal(t, ids, idsOf(runs))
 	l.sound("at the end")

@@ -139,6 +139,13 @@ func claimCalls() map[string]func(*call) error {
 			}
 			return err
 		},
+		"StillHeld": func(c *call) error {
+			holder, _, err := c.holder()
+			if err == nil {
+				_, err = c.store.StillHeld(c.ctx, []store.Holder{holder})
+			}
+			return err
+		},
 		"Settle": func(c *call) error {
 			holder, worker, err := c.holder()
 			if err == nil {
@@ -243,6 +250,7 @@ func operatorCalls() map[string]func(*call) error {
 			}
 			return err
 		},
+		"EndSession": func(c *call) error { return c.store.EndSession(c.ctx, c.name, "ann") },
 		"SetQueue": func(c *call) error { return c.store.SetQueue(c.ctx, c.name, store.PauseQueue, "ann") },
 	}
 }

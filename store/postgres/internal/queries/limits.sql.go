@@ -14,12 +14,22 @@ import (
 
 const AnnounceGate = `-- name: AnnounceGate :many
 INSERT INTO durable.turns (line, due_at, gate)
-SELECT (1 << 30) + (last.gate >> 43)::int, clock_timestamp(), last.gate
+SELECT (1 << 30) + (abs(last.gate) >> 43)::int, clock_timestamp(), last.gate
 FROM (
-    SELECT waiting.gate
-    FROM durable.waiting
-    WHERE waiting.gate = $1::bigint
-    ORDER BY waiting.gate DESC, waiting.lane DESC, waiting.due_at DESC, waiting.run_id DESC
+    (
+        SELECT waiting.gate
+        FROM durable.waiting
+        WHERE waiting.gate = $1::bigint
+        ORDER BY waiting.gate DESC, waiting.lane DESC, waiting.due_at DESC, waiting.run_id DESC
+        LIMIT 1
+    )
+    UNION ALL
+    (
+        SELECT rounds.gate
+        FROM durable.rounds
+        WHERE rounds.gate = $1::bigint
+        LIMIT 1
+    )
     LIMIT 1
 ) last
 RETURNING line
@@ -34,7 +44,7 @@ type AnnounceGateParams struct {
 // whose turn an admission has taken, or that an admission has moved here. The turn of any
 // other waiter is taken after this transaction.
 // Index: waiting_order, from its end: it begins with what has left since it was last
-// vacuumed. Locks: only what it inserts.
+// vacuumed; rounds_order. Locks: only what it inserts.
 func (q *Queries) AnnounceGate(ctx context.Context, arg AnnounceGateParams) ([]int32, error) {
 	rows, err := q.db.Query(ctx, AnnounceGate, arg.Gate)
 	if err != nil {

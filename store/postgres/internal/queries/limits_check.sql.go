@@ -162,7 +162,7 @@ WITH RECURSIVE gate_of (gate, n) AS (
       AND NOT EXISTS (
           SELECT
           FROM durable.limit_lanes
-          WHERE limit_lanes.limit_id = (line_of.gate >> 43)::int
+          WHERE limit_lanes.limit_id = (abs(line_of.gate) >> 43)::int
             AND limit_lanes.lane = line_of.lane
       )
     LIMIT $2

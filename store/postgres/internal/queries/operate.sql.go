@@ -1236,13 +1236,13 @@ WITH locked_runs AS MATERIALIZED (
     RETURNING id, lane, due_at, gates, limits, strict
 ), listed AS (
     INSERT INTO durable.limit_lanes (limit_id, lane)
-    SELECT DISTINCT (own.gate >> 43)::int, retried.lane
+    SELECT DISTINCT (abs(own.gate) >> 43)::int, retried.lane
     FROM retried
     CROSS JOIN LATERAL pg_catalog.unnest(retried.gates) AS own (gate)
     WHERE NOT EXISTS (
         SELECT
         FROM durable.limit_lanes known
-        WHERE known.limit_id = (own.gate >> 43)::int
+        WHERE known.limit_id = (abs(own.gate) >> 43)::int
           AND known.lane = retried.lane
     )
     ORDER BY 1, 2

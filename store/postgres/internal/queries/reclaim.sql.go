@@ -427,15 +427,25 @@ WITH expired AS MATERIALIZED (
     UNION
     SELECT ended.claim_id
     FROM ended
+), isolated AS (
+    INSERT INTO durable.limit_lanes (limit_id, lane)
+    SELECT DISTINCT known.limit_id, reclaimed.lane
+    FROM reclaimed
+    JOIN durable.limit_lanes known ON known.lane = -reclaimed.lane
+    WHERE reclaimed.lane < 0
+      AND reclaimed.state = 0
+      AND reclaimed.gates IS NOT NULL
+    ORDER BY 1, 2
+    ON CONFLICT DO NOTHING
 ), listed AS (
     INSERT INTO durable.limit_lanes (limit_id, lane)
-    SELECT DISTINCT (own.gate >> 43)::int, reclaimed.lane
+    SELECT DISTINCT (abs(own.gate) >> 43)::int, reclaimed.lane
     FROM reclaimed
     CROSS JOIN LATERAL pg_catalog.unnest(reclaimed.gates) AS own (gate)
     WHERE NOT EXISTS (
         SELECT
         FROM durable.limit_lanes known
-        WHERE known.limit_id = (own.gate >> 43)::int
+        WHERE known.limit_id = (abs(own.gate) >> 43)::int
           AND known.lane = reclaimed.lane
     )
     ORDER BY 1, 2

@@ -151,13 +151,13 @@ WITH settled AS (
         id, lane, state, due_at, attempt, fence, started_at, cancel, gates, limits, weights, strict
 ), listed AS (
     INSERT INTO durable.limit_lanes (limit_id, lane)
-    SELECT DISTINCT (own.gate >> 43)::int, settled.lane
+    SELECT DISTINCT (abs(own.gate) >> 43)::int, settled.lane
     FROM settled
     CROSS JOIN LATERAL pg_catalog.unnest(settled.gates) AS own (gate)
     WHERE NOT EXISTS (
         SELECT
         FROM durable.limit_lanes known
-        WHERE known.limit_id = (own.gate >> 43)::int
+        WHERE known.limit_id = (abs(own.gate) >> 43)::int
           AND known.lane = settled.lane
     )
     ORDER BY 1, 2

@@ -52,6 +52,7 @@ WITH RECURSIVE lines (line) AS (
         LIMIT $2
     ) old
     WHERE NOT EXISTS (SELECT FROM durable.waiting WHERE waiting.gate = old.gate)
+      AND NOT EXISTS (SELECT FROM durable.rounds WHERE rounds.gate = old.gate)
     LIMIT $3
 ), locked AS MATERIALIZED (
     SELECT gates.gate
@@ -115,20 +116,20 @@ WITH unread AS MATERIALIZED (
           WHERE NOT EXISTS (
               SELECT
               FROM durable.limit_lanes
-              WHERE limit_lanes.limit_id = (own.gate >> 43)::int
+              WHERE limit_lanes.limit_id = (abs(own.gate) >> 43)::int
                 AND limit_lanes.lane = runs.lane
           )
       )
     FOR NO KEY UPDATE SKIP LOCKED
 ), listed AS (
     INSERT INTO durable.limit_lanes (limit_id, lane)
-    SELECT DISTINCT (own.gate >> 43)::int, unread.lane
+    SELECT DISTINCT (abs(own.gate) >> 43)::int, unread.lane
     FROM unread
     CROSS JOIN LATERAL pg_catalog.unnest(unread.gates) AS own (gate)
     WHERE NOT EXISTS (
         SELECT
         FROM durable.limit_lanes known
-        WHERE known.limit_id = (own.gate >> 43)::int
+        WHERE known.limit_id = (abs(own.gate) >> 43)::int
           AND known.lane = unread.lane
     )
     ORDER BY 1, 2
@@ -208,13 +209,13 @@ WITH mended AS MATERIALIZED (
     FOR NO KEY UPDATE SKIP LOCKED
 ), listed AS (
     INSERT INTO durable.limit_lanes (limit_id, lane)
-    SELECT DISTINCT (own.gate >> 43)::int, mended.lane
+    SELECT DISTINCT (abs(own.gate) >> 43)::int, mended.lane
     FROM mended
     CROSS JOIN LATERAL pg_catalog.unnest(mended.gates) AS own (gate)
     WHERE NOT EXISTS (
         SELECT
         FROM durable.limit_lanes known
-        WHERE known.limit_id = (own.gate >> 43)::int
+        WHERE known.limit_id = (abs(own.gate) >> 43)::int
           AND known.lane = mended.lane
     )
     ORDER BY 1, 2
@@ -545,13 +546,18 @@ WHERE gate = ANY (
       FROM durable.waiting
       WHERE waiting.gate = turns.gate
   )
+  AND NOT EXISTS (
+      SELECT
+      FROM durable.rounds
+      WHERE rounds.gate = turns.gate
+  )
 `
 
 // Deletes the turns of the gates in admission.gates for which no run waits. Because they are
 // locked, and were before this statement's snapshot, no admission moves a run here whose
 // place such a turn announces; a run that is enqueued has a turn of its own, which this
 // statement does not see if it does not see the run.
-// Index: turns_gate, waiting_order. Locks: what it deletes. Idempotent: a repeat finds none.
+// Index: turns_gate, waiting_order, rounds_order. Locks: what it deletes. Idempotent: a repeat finds none.
 func (q *Queries) PruneTurns(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, PruneTurns)
 	return err
@@ -610,13 +616,13 @@ WITH locked_runs AS MATERIALIZED (
         id, lane, due_at, state, crash_count, worker, cancel, gates, limits, strict
 ), listed AS (
     INSERT INTO durable.limit_lanes (limit_id, lane)
-    SELECT DISTINCT (own.gate >> 43)::int, returned.lane
+    SELECT DISTINCT (abs(own.gate) >> 43)::int, returned.lane
     FROM returned
     CROSS JOIN LATERAL pg_catalog.unnest(returned.gates) AS own (gate)
     WHERE NOT EXISTS (
         SELECT
         FROM durable.limit_lanes known
-        WHERE known.limit_id = (own.gate >> 43)::int
+        WHERE known.limit_id = (abs(own.gate) >> 43)::int
           AND known.lane = returned.lane
     )
     ORDER BY 1, 2
@@ -948,7 +954,7 @@ WHERE runs.ctid >= format('(%s,0)', $1::bigint)::tid
               WHERE NOT EXISTS (
                   SELECT
                   FROM durable.limit_lanes
-                  WHERE limit_lanes.limit_id = (own.gate >> 43)::int
+                  WHERE limit_lanes.limit_id = (abs(own.gate) >> 43)::int
                     AND limit_lanes.lane = runs.lane
               )
           )

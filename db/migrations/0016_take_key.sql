@@ -1,5 +1,5 @@
 -- durable.enqueue(key => …) in a transaction of repeatable read or serializable refuses a key
--- whose holder has changed since the snapshot. min_compatible: 9
+-- whose holder has changed since the snapshot. min_compatible: 15
 
 -- Gives a unique key to a run, unless another one holds it: then that one is returned. In a
 -- transaction that reads from a snapshot, a holder may have ended, or may be pending again,
