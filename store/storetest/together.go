@@ -251,7 +251,7 @@ func operatorCalls() map[string]func(*call) error {
 			return err
 		},
 		"EndSession": func(c *call) error { return c.store.EndSession(c.ctx, c.name, "ann") },
-		"SetQueue": func(c *call) error { return c.store.SetQueue(c.ctx, c.name, store.PauseQueue, "ann") },
+		"SetQueue":   func(c *call) error { return c.store.SetQueue(c.ctx, c.name, store.PauseQueue, "ann") },
 	}
 }
 
