@@ -819,7 +819,8 @@ FROM ours;
 -- locked, and were before this statement's snapshot, no admission moves a run here whose
 -- place such a turn announces; a run that is enqueued has a turn of its own, which this
 -- statement does not see if it does not see the run.
--- Index: turns_gate, waiting_order, rounds_order. Locks: what it deletes. Idempotent: a repeat finds none.
+-- Index: turns_gate, waiting_order, rounds_order. Locks: what it deletes. Idempotent: a
+-- repeat finds none.
 DELETE FROM durable.turns
 WHERE gate = ANY (
         nullif(pg_catalog.current_setting('admission.gates', true), '')::bigint[]

@@ -76,6 +76,11 @@ var notSent = []string{
 	"PenalizeGate", "PostponeRuns", "ReadGates", "ReadKept", "ReadLanes", "ReadLimits", "ReadLines", "RefuseRuns", "Release", "ReleaseFinished",
 	"ReplaceLimits", "SampleWaiting", "SettleLimited", "SettleWhole", "StartAdmitted", "TakeRefunds", "TakeTurns", "TakeWaiting", "TouchLimits", "TurnHeads", "TurnsLeft", "Unkeep",
 	"WriteLimit", "WriteRates",
+	"EnterRounds", "KeysInRound", "LeaveRounds", "LockParent", "MendLines", "ReadEntries", "TakeTurnsInRounds",
+	// Of a failover that lost commits, and of calls that find what an earlier try has committed.
+	"Seal", "StillHeld",
+	// Of an Acquire that its caller has given up, of a lock whose row is locked, and of people who log out.
+	"AuditSessionEnd", "DeleteRefusedLocks", "RefuseLock", "RenewFreeLocks",
 	// Of many enqueues, or of many runs in one: the test has few.
 	"NotifyAtCommit", "Unflushed", "Watch",
 	// Of operators who look at runs and at problems.

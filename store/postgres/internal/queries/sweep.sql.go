@@ -557,7 +557,8 @@ WHERE gate = ANY (
 // locked, and were before this statement's snapshot, no admission moves a run here whose
 // place such a turn announces; a run that is enqueued has a turn of its own, which this
 // statement does not see if it does not see the run.
-// Index: turns_gate, waiting_order, rounds_order. Locks: what it deletes. Idempotent: a repeat finds none.
+// Index: turns_gate, waiting_order, rounds_order. Locks: what it deletes. Idempotent: a
+// repeat finds none.
 func (q *Queries) PruneTurns(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, PruneTurns)
 	return err
