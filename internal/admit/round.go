@@ -341,7 +341,7 @@ func (d *deciding) settle(e *entry) bool {
 		return false
 	}
 	own := e.at == e.line
-	stays := e.stays(g) || e.read > 0 && e.read >= d.depth(e, g)
+	stays := e.stays(g) || e.read > 0 && e.read >= d.depth(e)
 	if e.row != nil && (!stays || own && e.moved || own && !g.mixed) {
 		d.Unpark = append(d.Unpark, *e.row)
 	}
@@ -356,7 +356,7 @@ func (d *deciding) settle(e *entry) bool {
 }
 
 // depth is how many waiters of the line were read at most.
-func (d *deciding) depth(e *entry, g *gate) int {
+func (d *deciding) depth(e *entry) int {
 	switch {
 	case e.row != nil && e.row.Depth > 0:
 		return e.row.Depth

@@ -70,7 +70,7 @@ func newGuard(most int) *guard {
 // check counts a secret that a request has given. An error refuses the request, whatever
 // the secret is good for: role; zero: it is wrong.
 func (g *guard) check(r *http.Request, secret string, role Role, now time.Time) error {
-	from, print := networkOf(r), maphash.String(g.seed, secret)
+	from, mark := networkOf(r), maphash.String(g.seed, secret)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	n := g.networks[from]
@@ -80,7 +80,7 @@ func (g *guard) check(r *http.Request, secret string, role Role, now time.Time) 
 	if n.over(now) {
 		clear(n.wrong)
 	}
-	if n.wrong[print] {
+	if n.wrong[mark] {
 		return nil // the client knows that it is wrong
 	}
 	most := guessesMost
@@ -91,14 +91,14 @@ func (g *guard) check(r *http.Request, secret string, role Role, now time.Time) 
 	switch {
 	case n.count >= most:
 		if role == 0 {
-			n.note(print, false)
+			n.note(mark, false)
 		}
 		return tooMany("your network", n.since, now)
 	case g.all.count >= guessesInAll && !n.known(now):
 		return tooMany("all networks", g.all.since, now)
 	case role == 0:
 		g.all.count++
-		n.note(print, true)
+		n.note(mark, true)
 	default:
 		n.right[role] = now
 	}
@@ -107,9 +107,9 @@ func (g *guard) check(r *http.Request, secret string, role Role, now time.Time) 
 }
 
 // note notes a guess, as many as matter.
-func (n *network) note(print uint64, answered bool) {
-	if _, again := n.wrong[print]; !again && n.count < guessesKnown {
-		n.wrong[print] = answered
+func (n *network) note(mark uint64, answered bool) {
+	if _, again := n.wrong[mark]; !again && n.count < guessesKnown {
+		n.wrong[mark] = answered
 		n.count++
 	}
 }
