@@ -334,6 +334,8 @@ func (away) Acquire(context.Context, lock.Request) (lock.Answer, error) {
 	return lock.Answer{}, errFault
 }
 
+func (away) Release(context.Context, string, lease.ClaimID) (bool, error) { return false, errFault }
+
 func locksAway(t *testing.T, s *site) {
 	locker := lock.NewLocker(away{s.db.Locks()}, lock.LockerConfig{Hooks: s.tally.Hooks().Lock, Elapsed: s.elapsed})
 	for range 5 {

@@ -243,7 +243,7 @@ func TestNothingPassesACutWire(t *testing.T) {
 	notCalled := []string{
 		"Listen", "ListenFor", // only bring hints, and what is done about them fails
 		"CountMatching", "Jobs", "Runs", "Counts", "ListSchedules", "ScheduleHistory", "SaveSchedule", "ChangeSchedule", "RunSchedule",
-		"Operate", "Rerun", "Reveal", "SetQueue", "Queues", "Changes", "Workers", "Survey", "Series",
+		"EndSession", "Operate", "Rerun", "Reveal", "SetQueue", "Queues", "Changes", "Workers", "Survey", "Series",
 		"ListLimits", "ChangeLimit", "Gate", "CheckLimits", "Facts", "Problems",
 	}
 	wire := reflect.ValueOf(durabletest.Wire())

@@ -19,7 +19,7 @@ import (
 func keyedDoors() map[string]func(t *testing.T, in user, db opened) (store.RunID, error) {
 	throughTx := func(option durable.Option) func(*testing.T, user, opened) (store.RunID, error) {
 		return func(t *testing.T, in user, _ opened) (id store.RunID, err error) {
-			receipts, err := in.Tx.Enqueue(context.WithoutCancel(t.Context()), newRun(option))
+			receipts, err := in.Enqueue(context.WithoutCancel(t.Context()), newRun(option))
 			if err == nil {
 				id = receipts[0].ID
 			}
@@ -31,7 +31,7 @@ func keyedDoors() map[string]func(t *testing.T, in user, db opened) (store.RunID
 		"unique for": throughTx(durable.UniqueFor("k", time.Millisecond)),
 		"replace":    throughTx(durable.Replace("k")),
 		"debounce":   throughTx(durable.Debounce("k", time.Second, time.Minute)),
-		"function": func(t *testing.T, in user, db opened) (store.RunID, error) {
+		"function": func(_ *testing.T, in user, db opened) (store.RunID, error) {
 			text, err := in.query("select " + db.schema + ".enqueue('" + newRun().Job + "', key => 'k', undeclared => true)::text")
 			if err != nil {
 				return store.RunID{}, err

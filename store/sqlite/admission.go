@@ -208,7 +208,7 @@ func (a *admitting) readWaiter(ctx context.Context, gate admit.GateID, lane stor
 		return err
 	}
 	id := store.RunID(row.RunID)
-	if _, err := limitsOf(row.Limits); err != nil {
+	if !readable(row.Limits) {
 		a.input.Waiters = append(a.input.Waiters, admit.Waiter{Run: id, Gate: gate, Lane: lane, DueAt: instant(row.DueAt), Unread: true})
 		return nil
 	}

@@ -34,12 +34,12 @@ func extremeTests() map[string]func(*testing.T, *fixture) {
 
 const longest = time.Duration(math.MaxInt64)
 
-// endOfTime is the last instant at which a run may be due.
-var endOfTime = time.Date(9999, 12, 31, 23, 59, 59, 999_999_000, time.UTC)
+// endOfTime returns the last instant at which a run may be due.
+func endOfTime() time.Time { return time.Date(9999, 12, 31, 23, 59, 59, 999_999_000, time.UTC) }
 
 // putFarAhead are the ways in which a run comes to be due as far ahead as it can.
 func putFarAhead() map[string]func(*testing.T, *fixture) {
-	at := func(r *store.NewRun) { r.At = endOfTime }
+	at := func(r *store.NewRun) { r.At = endOfTime() }
 	settled := func(outcome store.Outcome) func(*testing.T, *fixture) {
 		return func(_ *testing.T, f *fixture) {
 			f.enqueue(newRun())
@@ -57,11 +57,11 @@ func putFarAhead() map[string]func(*testing.T, *fixture) {
 			}))
 		},
 		"expiring": func(_ *testing.T, f *fixture) {
-			f.enqueue(newRun(at, func(r *store.NewRun) { r.ExpiresAt = endOfTime }))
+			f.enqueue(newRun(at, func(r *store.NewRun) { r.ExpiresAt = endOfTime() }))
 		},
 		"snoozed": settled(store.Outcome{Kind: store.Snoozed, After: longest}),
 		"failed":  settled(store.Outcome{Kind: store.Failure, After: longest, Error: "boom"}),
-		"isolated": func(t *testing.T, f *fixture) {
+		"isolated": func(_ *testing.T, f *fixture) {
 			run := newRun()
 			f.isolate(run)
 			request := f.claimLine(run.ID, func(r *store.ClaimRequest) { r.Alone = true })
@@ -70,7 +70,7 @@ func putFarAhead() map[string]func(*testing.T, *fixture) {
 		"by a schedule": func(t *testing.T, f *fixture) {
 			f.declare(newSchedule("far"))
 			f.materialize(10, func(_ time.Time, _ store.Schedule) store.Decision {
-				return store.Decision{NextAt: endOfTime, Occurrences: []store.Occurrence{{Key: "one", Run: newRun(at)}}}
+				return store.Decision{NextAt: endOfTime(), Occurrences: []store.Occurrence{{Key: "one", Run: newRun(at)}}}
 			})
 			if made := f.materialize(10, fire); made.Due != 0 || made.Next < longest/2 {
 				t.Errorf("materialized %+v, want nothing for centuries", made)
@@ -84,7 +84,7 @@ func putFarUnderLimits() map[string]func(*testing.T, *fixture) {
 	return map[string]func(*testing.T, *fixture){
 		"limited": func(_ *testing.T, f *fixture) {
 			f.declareLimits(semaphore("api", 1))
-			f.enqueue(newRun(limited("api"), func(r *store.NewRun) { r.At = endOfTime }))
+			f.enqueue(newRun(limited("api"), func(r *store.NewRun) { r.At = endOfTime() }))
 		},
 		"limited and snoozed": func(_ *testing.T, f *fixture) {
 			run := newRun(limited("api"))
