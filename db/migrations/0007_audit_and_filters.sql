@@ -2,4 +2,4 @@
 -- min_compatible: 5
 
 alter table durable.audit add column runs bigint;
-create index runs_key on durable.runs (key, id) where key is not null;
+create index if not exists runs_key on durable.runs (key, id) where key is not null;

@@ -2,4 +2,4 @@
 -- schedules. min_compatible: 9
 
 alter table durable.runs add column metadata json;
-create index runs_schedule on durable.runs (schedule, id) where schedule is not null;
+create index if not exists runs_schedule on durable.runs (schedule, id) where schedule is not null;

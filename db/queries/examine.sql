@@ -165,6 +165,17 @@ WHERE pg_namespace.nspname = @schema_name::text
   )
 ORDER BY pg_class.relname;
 
+-- name: InvalidIndexes :many
+-- Indexes of the schema that serve no query, because the CREATE INDEX CONCURRENTLY that made
+-- them has failed or is still running. Reads the catalog. Locks: none.
+SELECT pg_class.relname::text AS name
+FROM pg_catalog.pg_index
+JOIN pg_catalog.pg_class ON pg_class.oid = pg_index.indexrelid
+JOIN pg_catalog.pg_namespace ON pg_namespace.oid = pg_class.relnamespace
+WHERE pg_namespace.nspname = @schema_name::text
+  AND NOT pg_index.indisvalid
+ORDER BY pg_class.relname;
+
 -- name: ExamineLeases :one
 -- Leases that have not been reclaimed within so many microseconds of their end, up to a
 -- thousand. Index: leases_expiry; beats and leases_beat. Locks: none.

@@ -33,7 +33,7 @@ func (s *Store) Examine(ctx context.Context) (store.Findings, error) {
 	var f store.Findings
 	steps := []func(context.Context, *store.Findings) error{s.examineServer, s.examineRole, s.examineSnapshots, s.examineConnection}
 	if s.usable(ctx) == nil {
-		steps = append(steps, s.examinePrivileges, s.examineTables, s.examineIdentities, s.examineWork, s.examineStranded)
+		steps = append(steps, s.examinePrivileges, s.examineTables, s.examineIdentities, s.examineIndexes, s.examineWork, s.examineStranded)
 	}
 	for _, step := range steps {
 		bounded, cancel := context.WithTimeout(ctx, examineLimit) // a table may be locked
@@ -201,4 +201,13 @@ func (s *Store) examineIdentities(ctx context.Context, f *store.Findings) error 
 		f.Fine("replica identity", "every table has one")
 	}
 	return nil
+}
+
+// examineIndexes looks for indexes that cost writes and serve no query.
+func (s *Store) examineIndexes(ctx context.Context, f *store.Findings) error {
+	names, err := s.queries(s.general).InvalidIndexes(ctx, queries.InvalidIndexesParams{SchemaName: s.config.Schema})
+	if err == nil && len(names) > 0 {
+		f.Warn("indexes", "incomplete: "+strings.Join(names, ", "), "wait until CREATE INDEX CONCURRENTLY has ended; if it has failed, run REINDEX INDEX CONCURRENTLY for each")
+	}
+	return err
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/durable-worker/durable-worker/db"
+	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -133,7 +134,21 @@ func (s *Store) apply(ctx context.Context, tx pgx.Tx, m Migration) (done bool, e
 	if _, err := tx.Exec(ctx, m.text(s.names), pgx.QueryExecModeSimpleProtocol); err != nil {
 		return false, err
 	}
+	if err := s.refuseInvalid(ctx, tx); err != nil {
+		return false, err
+	}
 	return true, q.SetMeta(ctx, queries.SetMetaParams{Version: int32(m.Version), MinCompatible: int32(m.MinCompatible)}) //nolint:gosec // small
+}
+
+// refuseInvalid refuses a step that found an index that was built ahead of it and is not
+// complete: nothing would build it again.
+func (s *Store) refuseInvalid(ctx context.Context, tx pgx.Tx) error {
+	names, err := s.queries(tx).InvalidIndexes(ctx, queries.InvalidIndexesParams{SchemaName: s.config.Schema})
+	if err != nil || len(names) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w: incomplete indexes: %s; wait for CREATE INDEX CONCURRENTLY, or drop them and migrate again",
+		store.ErrInvalid, strings.Join(names, ", "))
 }
 
 // version reads what has been applied.

@@ -26,7 +26,7 @@ const (
 	lastPause  = 15 * time.Second
 )
 
-var changesTable = regexp.MustCompile(`(?i)(?:alter table|drop table|index \w+ on) durable\.(\w+)`)
+var changesTable = regexp.MustCompile(`(?i)(?:alter table|drop table|index (?:if not exists )?\w+ on) durable\.(\w+)`)
 
 // changed names the tables that a step of this text changes, in its order.
 func changed(text string) []string {

@@ -2,6 +2,10 @@ package postgres_test
 
 import (
 	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -184,4 +188,84 @@ func TestOpenRefusesWhatCannotBeWritten(t *testing.T) {
 		require.Error(t, err)
 		require.NotContains(t, err.Error(), "secret")
 	}
+}
+
+// stopsWrites finds the indexes that a step builds over a table of an earlier step.
+var stopsWrites = regexp.MustCompile(`(?m)^create (?:unique )?index (if not exists )?(\w+) on durable\.(\w+)`)
+
+// TestWhatStopsWritesCanBeBuiltAhead requires of each step that indexes a table which may be
+// large that an operator can build the index before it, and that the page names it.
+func TestWhatStopsWritesCanBeBuiltAhead(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/deploy.md")
+	require.NoError(t, err)
+	large := []string{"runs", "attempts", "ready", "waiting", "unique_keys"}
+	const before = 7 // no published schema is older than that
+	found := 0
+	for _, name := range migrationFiles(t) {
+		text, err := fs.ReadFile(db.Migrations, "migrations/"+name)
+		require.NoError(t, err)
+		for _, index := range stopsWrites.FindAllStringSubmatch(string(text), -1) {
+			if name < fmt.Sprintf("%04d", before) || !slices.Contains(large, index[3]) || strings.Contains(string(text), "create table durable."+index[3]) {
+				continue
+			}
+			found++
+			require.NotEmpty(t, index[1], "%s: index %s: want IF NOT EXISTS", name, index[2])
+			require.Contains(t, string(page), index[2], "docs/deploy.md has to say how to build it ahead")
+		}
+	}
+	require.NotZero(t, found)
+}
+
+func migrationFiles(t *testing.T) (names []string) {
+	t.Helper()
+	entries, err := fs.ReadDir(db.Migrations, "migrations")
+	require.NoError(t, err)
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names
+}
+
+// TestAnIndexThatWasBuiltAheadIsKept requires that a step takes the index that is there,
+// and refuses one whose build has failed.
+func TestAnIndexThatWasBuiltAheadIsKept(t *testing.T) {
+	t.Parallel()
+	store := openURL(t, pgtest.Database(t), "ahead")
+	conn := connect(t, store.url)
+	oid := func() (oid uint32) {
+		require.NoError(t, conn.QueryRow(t.Context(), "select 'ahead.runs_schedule'::regclass::oid").Scan(&oid))
+		return oid
+	}
+	before := oid()
+	back := func() {
+		_, err := conn.Exec(t.Context(), `drop table ahead.rounds; update ahead.meta set version = 14, min_compatible = 9`)
+		require.NoError(t, err)
+	}
+	back()
+	_, err := conn.Exec(t.Context(), "update pg_index set indisvalid = false where indexrelid = 'ahead.runs_schedule'::regclass")
+	require.NoError(t, err)
+	_, err = store.Migrate(t.Context())
+	require.ErrorContains(t, err, "incomplete indexes: runs_schedule")
+
+	_, err = conn.Exec(t.Context(), "update pg_index set indisvalid = true where indexrelid = 'ahead.runs_schedule'::regclass")
+	require.NoError(t, err)
+	_, err = store.Migrate(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, before, oid())
+}
+
+// TestAnIncompleteIndexIsNamed requires that doctor names an index that serves no query.
+func TestAnIncompleteIndexIsNamed(t *testing.T) {
+	t.Parallel()
+	store := openURL(t, pgtest.Database(t), "incomplete")
+	named := func() bool {
+		findings, err := store.Examine(t.Context())
+		require.NoError(t, err)
+		return strings.Contains(fmt.Sprint(findings), "runs_key")
+	}
+	require.False(t, named())
+	_, err := connect(t, store.url).Exec(t.Context(), "update pg_index set indisvalid = false where indexrelid = 'incomplete.runs_key'::regclass")
+	require.NoError(t, err)
+	require.True(t, named())
 }

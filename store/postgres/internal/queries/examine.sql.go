@@ -355,6 +355,42 @@ func (q *Queries) ExamineTables(ctx context.Context, arg ExamineTablesParams) ([
 	return items, nil
 }
 
+const InvalidIndexes = `-- name: InvalidIndexes :many
+SELECT pg_class.relname::text AS name
+FROM pg_catalog.pg_index
+JOIN pg_catalog.pg_class ON pg_class.oid = pg_index.indexrelid
+JOIN pg_catalog.pg_namespace ON pg_namespace.oid = pg_class.relnamespace
+WHERE pg_namespace.nspname = $1::text
+  AND NOT pg_index.indisvalid
+ORDER BY pg_class.relname
+`
+
+type InvalidIndexesParams struct {
+	SchemaName string
+}
+
+// Indexes of the schema that serve no query, because the CREATE INDEX CONCURRENTLY that made
+// them has failed or is still running. Reads the catalog. Locks: none.
+func (q *Queries) InvalidIndexes(ctx context.Context, arg InvalidIndexesParams) ([]string, error) {
+	rows, err := q.db.Query(ctx, InvalidIndexes, arg.SchemaName)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		items = append(items, name)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const MayCallFunctions = `-- name: MayCallFunctions :one
 SELECT coalesce(bool_and(has_function_privilege(pg_proc.oid, 'EXECUTE')), true)::boolean AS may
 FROM pg_catalog.pg_proc
