@@ -80,9 +80,14 @@ type Limiter struct {
 	config Config
 	self   store.WorkerID // declares the limit, if no worker has
 
-	mu    sync.Mutex
-	lines map[string]*line // of the keys for which calls wait
+	mu       sync.Mutex
+	lines    map[string]*line // of the keys for which calls wait
+	restores time.Duration    // on Elapsed: when to declare a deleted limit again, in case it is lost instead
 }
+
+// deletedFor is how long a limit that a declaration has not brought back counts as deleted by
+// an operator.
+const deletedFor = time.Minute
 
 // line is where the calls of one process wait for one key.
 type line struct {
@@ -156,10 +161,14 @@ func (l *Limiter) ask(ctx context.Context, request store.LimitRequest) error {
 	}
 	grant, err := l.use(ctx, request)
 	if errors.Is(err, store.ErrNotFound) {
+		if l.isDeleted() {
+			return nil
+		}
 		if err = l.declare(ctx); err == nil {
 			grant, err = l.use(ctx, request)
 		}
-		if errors.Is(err, store.ErrNotFound) { // an operator has deleted it
+		if errors.Is(err, store.ErrNotFound) {
+			l.noteDeleted()
 			return nil
 		}
 	}
@@ -177,6 +186,20 @@ func (l *Limiter) use(ctx context.Context, request store.LimitRequest) (store.Li
 	ctx, cancel := context.WithTimeout(ctx, l.config.CallTimeout)
 	defer cancel()
 	return l.store.UseLimit(ctx, request)
+}
+
+// isDeleted reports whether an operator has deleted the limit, as a declaration a moment ago
+// has shown.
+func (l *Limiter) isDeleted() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.config.Elapsed() < l.restores
+}
+
+func (l *Limiter) noteDeleted() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.restores = l.config.Elapsed() + deletedFor
 }
 
 func (l *Limiter) declare(ctx context.Context) error {

@@ -30,6 +30,12 @@ type faulty struct {
 	*memory.Store
 	down, deaf atomic.Bool
 	asked      atomic.Int64
+	declared   atomic.Int64
+}
+
+func (f *faulty) Declare(ctx context.Context, declaration store.Declaration) error {
+	f.declared.Add(1)
+	return f.Store.Declare(ctx, declaration)
 }
 
 func (f *faulty) UseLimit(ctx context.Context, request store.LimitRequest) (store.LimitGrant, error) {
@@ -183,6 +189,10 @@ func TestALimitIsDeclaredByItsFirstUse(t *testing.T) {
 			_, err := l.TryAcquire(t.Context(), "", 1)
 			require.NoError(t, err, "an operator has deleted it: it admits everything")
 		}
+		require.EqualValues(t, 2, db.declared.Load(), "a deleted limit is not declared at each call")
+		pass(2 * time.Minute)
+		require.NoError(t, l.Do(t.Context(), "", func(context.Context) error { return nil }))
+		require.EqualValues(t, 3, db.declared.Load(), "a limit that is lost and not deleted would come back")
 		require.ErrorIs(t, limiter(durable.NewLimit("exports", durable.FixedWindow(1, time.Hour))).Charge(t.Context(), "", 1), store.ErrConflict, "a limit keeps its kind")
 	})
 }
