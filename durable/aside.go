@@ -1,6 +1,7 @@
 package durable
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,17 +77,18 @@ const (
 	heldBytes = waitingBytes / 2
 )
 
-// UnsettledError says that a drain left outcomes that the store did not accept although it
-// accepted other writes. Each was tried once more. Their runs are executed again when their
-// leases have expired.
+// UnsettledError reports outcomes that the store had not accepted when the drain was over: it
+// refused them although it accepted other writes, it was unreachable, or the program closed it
+// before Run returned. Their runs are executed again when their leases have expired.
 type UnsettledError struct {
 	Runs   []RunID
 	Reason string // why the store did not take the last of them
 }
 
-// Error names the runs.
+// Error names the first ten runs.
 func (e *UnsettledError) Error() string {
-	return fmt.Sprintf("the store did not accept the outcomes of %d runs, which will be executed again after their leases expire: %v: %s", len(e.Runs), e.Runs, e.Reason)
+	some := e.Runs[:min(len(e.Runs), asideNamed)]
+	return fmt.Sprintf("the store did not accept the outcomes of %d runs, which will be executed again after their leases expire: %v: %s", len(e.Runs), some, e.Reason)
 }
 
 // Unsettled describes the outcomes that a worker cannot write.
@@ -339,16 +341,22 @@ func (s *settler) leave() {
 	s.room.Broadcast()
 	s.mu.Unlock()
 	left = append(left, s.deferred...)
-	var refused UnsettledError
+	var unsettled UnsettledError
 	for _, item := range s.aside.items {
 		if !item.blamed {
 			left = append(left, item.ended)
 			continue
 		}
-		refused.Runs, refused.Reason = append(refused.Runs, item.x.run.ID), item.reason
+		unsettled.Runs, unsettled.Reason = append(unsettled.Runs, item.x.run.ID), item.reason
 	}
-	if len(refused.Runs) > 0 {
-		s.refused = &refused
+	if len(left) > 0 {
+		unsettled.Reason = cmp.Or(s.lastReason, "the drain was over before the store had taken them")
+		for i := range left {
+			unsettled.Runs = append(unsettled.Runs, left[i].x.run.ID)
+		}
+	}
+	if len(unsettled.Runs) > 0 {
+		s.unsettled = &unsettled
 	}
 	if len(left) > 0 {
 		var some []RunID

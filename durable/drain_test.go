@@ -131,7 +131,10 @@ func TestDrain_EndsWithoutTheStore(t *testing.T) {
 		s.pass(time.Second)
 		s.store.down()
 		began := time.Now()
-		require.NoError(t, stop())
+		var unsettled *durable.UnsettledError
+		require.ErrorAs(t, stop(), &unsettled)
+		require.Len(t, unsettled.Runs, 1)
+		require.Equal(t, "connection cut", unsettled.Reason)
 		require.Less(t, time.Since(began), 10*time.Second)
 		require.Contains(t, s.log.String(), "left unsettled")
 	})
@@ -169,7 +172,9 @@ func TestDrain_EndsWhenLargeOutcomesWaitForAStoreThatIsAway(t *testing.T) {
 		s.pass(10 * time.Second)
 		require.NotZero(t, w.Status().Executing, "some wait for room")
 		began := time.Now()
-		require.NoError(t, stop())
+		var unsettled *durable.UnsettledError
+		require.ErrorAs(t, stop(), &unsettled)
+		require.Less(t, len(unsettled.Error()), 1000, "it names some of the 300 runs")
 		require.Less(t, time.Since(began), 3*time.Second)
 	})
 }

@@ -43,7 +43,8 @@ type settler struct {
 	aside    asideOutcomes
 	verified verification
 
-	refused *UnsettledError // once run has ended: outcomes set aside that are left
+	unsettled  *UnsettledError // once run has ended: the outcomes that are left
+	lastReason string          // why the last call has failed; empty: it has not
 }
 
 // ended is an execution with its outcome.
@@ -324,8 +325,10 @@ func (s *settler) persist(ctx context.Context, batch []ended) error {
 		s.wroteBefore = time.Duration(s.wrote.Load())
 		err := write(ctx, batch)
 		if err == nil {
+			s.lastReason = ""
 			return nil
 		}
+		s.lastReason = reasonOf(err)
 		s.w.warn(ctx, "settle.failed", "settle failed, will be retried", err)
 		if errors.Is(err, context.DeadlineExceeded) {
 			try++ // it took long, and others wait

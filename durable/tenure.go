@@ -64,7 +64,7 @@ func (e *StuckError) Error() string {
 // return within CancelGrace. It returns when everything it started has returned: nil, an
 // error that names every fault of the registrations and the configuration before anything was
 // started, a *StuckError if handlers had to be abandoned, or an *UnsettledError if the store
-// did not accept some outcomes although it accepted others; errors.As finds either. While the
+// had not accepted all outcomes; errors.As finds either. While the
 // store cannot be reached, Run waits and tries again. Once ctx has ended it returns within
 // DrainTimeout, CancelGrace, the time that a claim under way may take (half a lease, 2 to 15
 // s), CancelGrace again (at least a second) for outcomes to be written, and two seconds to
@@ -157,13 +157,13 @@ func (w *Worker) runError(stuck []RunID) error {
 	if len(stuck) > 0 {
 		err = &StuckError{Runs: stuck}
 	}
-	switch refused := w.settler.refused; {
-	case refused == nil:
+	switch unsettled := w.settler.unsettled; {
+	case unsettled == nil:
 		return err
 	case err == nil:
-		return refused
+		return unsettled
 	default:
-		return errors.Join(err, refused)
+		return errors.Join(err, unsettled)
 	}
 }
 
