@@ -28,6 +28,8 @@ const (
 	adminShutdown        = "57P01"
 	crashShutdown        = "57P02"
 	featureNotSupported  = "0A000" // also: a cached plan whose result type has changed
+	statementExists      = "42P05" // these two: a pooler gives one client several servers
+	statementUnknown     = "26000"
 )
 
 // code returns the SQLSTATE of an error of the server, whatever the driver, or "".
@@ -52,7 +54,7 @@ func refusesData(err error) bool {
 // transactions do not count.
 func refusesRows(err error) bool {
 	switch c := code(err); c {
-	case "", undefinedTable, undefinedSchema, readOnlyTransaction, featureNotSupported, lockNotAvailable, queryCanceled:
+	case "", undefinedTable, undefinedSchema, readOnlyTransaction, featureNotSupported, statementExists, statementUnknown, lockNotAvailable, queryCanceled:
 		return false
 	default: // connection, rolled back, resources (a full disk), shutdown
 		return !slices.Contains([]string{"08", "40", "53", "57"}, c[:2])
@@ -78,6 +80,9 @@ func (s *Store) fail(what string, err error) error {
 	case readOnlyTransaction:
 		s.dropConnections()
 		return fmt.Errorf("%s: the server at %s has become read-only: %w", what, s.dial.ConnConfig.Host, err)
+	case statementExists, statementUnknown:
+		return fmt.Errorf("%s: a pooler shares its servers between clients, which then meet each other's prepared statements: "+
+			"add default_query_exec_mode=exec to the address: %w", what, err)
 	case featureNotSupported, adminShutdown, crashShutdown:
 		s.dropConnections()
 	case "":

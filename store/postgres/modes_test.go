@@ -132,6 +132,27 @@ func pooled(t *testing.T) string {
 	return pgtest.Pooler(t) + "&default_query_exec_mode=exec"
 }
 
+// TestAPoolerWithoutItsOptionIsNamed requires that the error says what to add to the address.
+func TestAPoolerWithoutItsOptionIsNamed(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Pooler(t)
+	schema := openURL(t, pgtest.Server(t), "").schema
+	enqueue := func() error {
+		db, err := postgres.Open(t.Context(), url, postgres.Config{Schema: schema, MaxConns: 2})
+		if err != nil {
+			return err
+		}
+		defer db.Close()
+		_, err = db.Enqueue(t.Context(), newRun())
+		return err
+	}
+	var failed error
+	for try := 0; try < 50 && failed == nil; try++ {
+		failed = enqueue()
+	}
+	require.ErrorContains(t, failed, "default_query_exec_mode=exec")
+}
+
 // The plants are found on the connections of a pooler too, where the search path
 // cannot be set once for a connection.
 func TestStoreBehindATransactionPooler(t *testing.T) {
