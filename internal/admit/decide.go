@@ -62,7 +62,8 @@ func priorities(lanes []Lane) (all []int) {
 type deciding struct {
 	Decision
 	now     time.Time
-	us      int64 // now
+	us      int64     // now
+	end     time.Time // of the rounds that were read: see readRounds
 	room    int
 	floor   int // the priority from which on waiters are decided about
 	gates   []*gate

@@ -78,10 +78,15 @@ func (d *deciding) entryOf(line GateID, lane *Lane) *entry {
 	return e
 }
 
-// readRounds takes over the entries.
+// readRounds takes over the entries. Their rounds end now, unless the clock stands still, as in
+// virtual time, or was set back: a home that has its turn goes behind the others all the same.
 func (d *deciding) readRounds(rows []Entry) {
+	d.end = d.now
 	for i := range rows {
 		row := &rows[i]
+		if row.Since.After(d.end) {
+			d.end = row.Since
+		}
 		lane := d.lane(row.Lane)
 		e := d.entryOf(row.Line, lane)
 		e.row, e.at = row, row.Gate
@@ -214,9 +219,14 @@ func (d *deciding) asIn(g *gate, w *waiting) *waiting {
 // since is since when a line waits for its next start.
 func (d *deciding) since(e *entry) time.Time {
 	if e.row == nil || e.served > 0 || e.row.Line == e.row.Gate {
-		return d.now
+		return d.end
 	}
 	return e.row.Since
+}
+
+// atEnd is a place behind all others in a round, and behind those with a lower number.
+func (d *deciding) atEnd(number int) time.Time {
+	return d.end.Add(time.Duration(number) * time.Microsecond)
 }
 
 // behind reports whether a waiter of another line has to take its turn in the round of
@@ -317,7 +327,7 @@ func (d *deciding) concludeRounds() {
 		return cmp.Or(cmp.Compare(a.served, b.served), compareWaiters(a.first, b.first))
 	})
 	for i, e := range changed {
-		d.place(e, instant(d.us+int64(i)))
+		d.place(e, d.atEnd(i))
 	}
 }
 
@@ -328,7 +338,7 @@ func (d *deciding) noteServed() {
 			continue
 		}
 		if home := e.home(e.first); home != e.by.ID {
-			d.Served = append(d.Served, Served{Gate: e.by.ID, Home: home, Since: instant(d.us + int64(e.served))})
+			d.Served = append(d.Served, Served{Gate: e.by.ID, Home: home, Since: d.atEnd(e.served)})
 		}
 	}
 }
@@ -351,8 +361,16 @@ func (d *deciding) settle(e *entry) bool {
 	case own:
 		return g.mixed && !IsSet(e.line) && e.served > 0 && !e.moved
 	default:
-		return e.moved || e.served > 0
+		return e.moved || e.served > 0 && !e.onlyServed()
 	}
+}
+
+// onlyServed reports whether the entry of a line that was served is right once its home goes
+// to the end of the round, as noteServed says: nothing else of it has changed.
+func (e *entry) onlyServed() bool {
+	row := e.row
+	return row != nil && e.by.mixed && row.Gate == e.by.ID && e.at == row.Gate && row.Home == e.home(e.first) && row.Home != e.by.ID &&
+		slices.EqualFunc(row.Gates, e.first.uses, func(gate GateID, use Use) bool { return gate == use.Gate })
 }
 
 // depth is how many waiters of the line were read at most.
@@ -373,7 +391,7 @@ func (d *deciding) place(e *entry, now time.Time) {
 	for i := range e.first.uses {
 		row.Gates = append(row.Gates, e.first.uses[i].Gate)
 	}
-	if since := d.since(e); since.Before(d.now) {
+	if since := d.since(e); since.Before(d.end) {
 		row.Since = since
 	}
 	d.Park = append(d.Park, row)
