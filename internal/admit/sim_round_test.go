@@ -122,7 +122,7 @@ func (s *sim) applyRounds(d *admit.Decision) {
 // checkRounds: a line that waits in the round of a gate with room for its first run
 // is announced there.
 //
-// Mutants that it finds: unreadRound left out; park without the turn of what moved.
+// A mutant that it finds: unreadRound left out.
 func (s *sim) checkRounds() {
 	for at, e := range s.rounds {
 		if at.line == e.Gate {
