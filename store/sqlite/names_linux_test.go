@@ -187,9 +187,9 @@ func TestAFileThatWasMovedOpens(t *testing.T) {
 	}
 }
 
-// TestNobodyIsRefusedWhoOpensWhileOthersClose: each of many processes may be the
+// TestOpeningWhileOthersCloseIsNeverRefused: each of many processes may be the
 // last one, which takes the log away, or the next one, which makes it.
-func TestNobodyIsRefusedWhoOpensWhileOthersClose(t *testing.T) {
+func TestOpeningWhileOthersCloseIsNeverRefused(t *testing.T) {
 	s, path := openMigrated(t)
 	s.Close()
 	link := filepath.Join(t.TempDir(), "link.db")
