@@ -90,7 +90,9 @@ create table durable.runs (
     strict       bigint[],
     -- gate:owner of the permits that its success gives back; null: none
     gives        text[],
-    metadata     json                            -- names and values, all text; null: none
+    metadata     json,                           -- names and values, all text; null: none
+    -- the instant of the schedule that it is for, as RFC 9557 writes it; null: none
+    occurs_at    text
 ) with (fillfactor = 36);
 create unique index runs_occurrence on durable.runs (schedule, generation, occurrence)
     where schedule is not null;

@@ -22,7 +22,7 @@ func (x *execution) runInfo() RunInfo {
 	return RunInfo{
 		ID: x.run.ID, Job: x.job, Queue: x.queue, Attempt: x.run.Attempt, MaxAttempts: x.run.MaxAttempts,
 		CrashCount: x.run.CrashCount, Fence: x.run.Fence, DueAt: x.run.DueAt, CreatedAt: x.run.CreatedAt,
-		Timeout: x.run.Timeout, Trace: x.run.Trace, Key: x.run.Key, Schedule: x.run.Schedule, Tags: x.run.Tags, Metadata: x.run.Metadata,
+		Timeout: x.run.Timeout, Trace: x.run.Trace, Key: x.run.Key, Schedule: x.run.Schedule, OccursAt: x.run.OccursAt, Tags: x.run.Tags, Metadata: x.run.Metadata,
 	}
 }
 

@@ -24,9 +24,10 @@ type Controls interface {
 	// are changed in transactions of their own. A command that makes no sense is
 	// refused with ErrInvalid and changes nothing.
 	Operate(ctx context.Context, order RunCommand) ([]ChangedRun, error)
-	// Rerun stores a new run that an operator creates after another one. Of is
-	// only named in the audit log; it need not exist any more. A run whose id is
-	// already stored is left unchanged.
+	// Rerun stores a new run that an operator creates after another one. It has the
+	// occurrence of that one (see RunInfo.Occurrence) but is no run of the schedule. Of
+	// need not exist any more: it is named in the audit log, and the new run then has no
+	// occurrence. A run whose id is already stored is left unchanged.
 	Rerun(ctx context.Context, of RunID, run NewRun, by string) (Receipt, error)
 	// Reveal records in the audit log that an operator is shown the hidden values of a run. It
 	// returns ErrNotFound if there is no such run.

@@ -112,8 +112,9 @@ type Record struct {
 	Timeout     Duration        `json:"timeout"` // of one attempt; zero means none
 	Worker      *string         `json:"worker"`  // name of the worker that has it, or had it last
 	Fence       lease.Fence     `json:"fence"`
-	Schedule    *string         `json:"schedule"` // the schedule it is an occurrence of
-	Key         *string         `json:"key"`      // it was enqueued with; another run may hold it by now
+	Schedule    *string         `json:"schedule"`   // the schedule it is an occurrence of
+	Occurrence  *time.Time      `json:"occurrence"` // the instant of the schedule that it is for, at the offset of the schedule's zone and under its name; see RunInfo.Occurrence
+	Key         *string         `json:"key"`        // it was enqueued with; another run may hold it by now
 	Tags        []string        `json:"tags"`
 	Metadata    Metadata        `json:"metadata,omitempty"`
 	Limits      []string        `json:"limits,omitempty"` // of the run, each as LimitUse.String writes it

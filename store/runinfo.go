@@ -24,6 +24,15 @@ type RunInfo struct {
 	Trace     string        // of the code that enqueued it, see observe.Hooks; empty: none
 	Key       string        // it was enqueued with; empty: none
 	Schedule  string        // name of the schedule that it is a run of; empty: none, or it cannot be read
+	OccursAt  ZonedTime     // see Occurrence
 	Tags      []string      // shared by all who see the run: not to be changed
 	Metadata  Metadata      // likewise
 }
+
+// Occurrence returns the instant of its schedule that the run is for, in the
+// schedule's zone as it was when the run was enqueued. It is what the rule names: no
+// retry, jitter, spread, catch-up or late evaluation changes it, and a rerun keeps
+// it, so it is the key of the period that the run is for. False: the run is of no
+// occurrence (an enqueued one, also one that an operator requests of a schedule), or a
+// version of durable without occurrences has stored it.
+func (r RunInfo) Occurrence() (time.Time, bool) { return r.OccursAt.Time() }

@@ -147,6 +147,7 @@ type Decision struct {
 // identity in the store is (schedule, generation, key).
 type Occurrence struct {
 	Key string
+	At  time.Time // that the rule names, before spread and jitter, in the schedule's zone; the zero time: not known
 	Run NewRun
 }
 

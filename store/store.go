@@ -147,6 +147,7 @@ type ClaimedRun struct {
 	Trace       string        // as it was enqueued
 	Key         string        // likewise; empty: none
 	Schedule    string        // name of the schedule it is of; empty: none
+	OccursAt    ZonedTime     // the instant of the schedule that it is for, see RunInfo; empty: none
 	Tags        []string
 	Metadata    Metadata
 	Args        []byte

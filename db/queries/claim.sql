@@ -210,7 +210,7 @@ WHERE id = ANY (ARRAY(SELECT taken.run_id FROM taken))
 RETURNING
     id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout,
     coalesce(expires_at <= now(), false)::boolean AS expired,
-    trace, key, schedule, tags,
+    trace, key, schedule, occurs_at, tags,
     metadata::text AS metadata,
     args::text AS args,
     (SELECT count(*) FROM taken)::int AS dealt;
@@ -279,7 +279,7 @@ WHERE id = ANY (ARRAY(SELECT taken.run_id FROM taken))
 RETURNING
     id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout,
     coalesce(expires_at <= now(), false)::boolean AS expired,
-    trace, key, schedule, tags,
+    trace, key, schedule, occurs_at, tags,
     metadata::text AS metadata,
     args::text AS args,
     (SELECT count(*) FROM taken)::int AS dealt;
@@ -290,7 +290,7 @@ RETURNING
 SELECT
     id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout,
     coalesce(expires_at <= now(), false)::boolean AS expired,
-    trace, key, schedule, tags,
+    trace, key, schedule, occurs_at, tags,
     metadata::text AS metadata,
     args::text AS args,
     0::int AS dealt

@@ -288,7 +288,7 @@ WHERE id = ANY (ARRAY(SELECT started.run_id FROM started))
 RETURNING
     id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout,
     coalesce(expires_at <= now(), false)::boolean AS expired,
-    trace, key, schedule, tags,
+    trace, key, schedule, occurs_at, tags,
     metadata::text AS metadata,
     args::text AS args,
     (SELECT count(*) FROM started)::int AS dealt,

@@ -41,6 +41,7 @@ SELECT
         ),
         ''
     )::text AS schedule,
+    coalesce(runs.occurs_at, '')::text AS occurs_at,
     CASE
         WHEN runs.state = 2 THEN ''
         ELSE coalesce(
@@ -129,6 +130,7 @@ SELECT
         ),
         ''
     )::text AS schedule,
+    coalesce(runs.occurs_at, '')::text AS occurs_at,
     CASE
         WHEN runs.state = 2 THEN ''
         ELSE coalesce(
@@ -330,6 +332,7 @@ SELECT
         ),
         ''
     )::text AS schedule,
+    coalesce(runs.occurs_at, '')::text AS occurs_at,
     CASE
         WHEN runs.state = 2 THEN ''
         ELSE coalesce(

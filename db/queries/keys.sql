@@ -214,6 +214,7 @@ WITH replaced AS (
         metadata = (@metadata::text)::json,
         trace = @trace::text,
         attempt = 0,
+        occurs_at = NULL,
         gates = (@gates::text)::bigint[],
         limits = (@limits::text)::text[],
         weights = (@weights::text)::int[],

@@ -586,6 +586,17 @@ WHERE cancels.claim_id = ANY (@claims::uuid[])
   AND runs.cancel IS NOT NULL
 ORDER BY cancels.claim_id, cancels.run_id;
 
+-- name: KeepOccurrence :exec
+-- Gives the run that is made after another one its occurrence.
+-- Index: runs_pkey. Locks: a run that the same transaction has stored.
+-- Idempotent: a repeat stores the same.
+UPDATE durable.runs
+SET occurs_at = original.occurs_at
+FROM durable.runs original
+WHERE durable.runs.id = @made
+  AND original.id = @original
+  AND original.occurs_at IS NOT NULL;
+
 -- name: AuditChange :exec
 -- In the transaction of the change.
 INSERT INTO durable.audit (actor, kind, subject, action, detail)

@@ -66,7 +66,7 @@ WITH known AS MATERIALIZED (
 ), stored AS (
     INSERT INTO durable.runs (
         id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags,
-        metadata, schedule, generation, occurrence
+        metadata, schedule, generation, occurrence, occurs_at
     )
     SELECT
         given.id,
@@ -81,7 +81,8 @@ WITH known AS MATERIALIZED (
         given.metadata::json,
         given.schedule,
         given.generation,
-        given.occurrence
+        given.occurrence,
+        given.occurs_at
     FROM (
         SELECT
             unnest(@ids::uuid[]) AS id,
@@ -97,7 +98,8 @@ WITH known AS MATERIALIZED (
             unnest(@metadata::text[]) AS metadata,
             unnest(@schedules::int[]) AS schedule,
             unnest(@generations::bigint[]) AS generation,
-            unnest(@occurrences::text[]) AS occurrence
+            unnest(@occurrences::text[]) AS occurrence,
+            unnest(@occurs_ats::text[]) AS occurs_at
     ) given
     ON CONFLICT DO NOTHING
     RETURNING id, lane, due_at
@@ -131,7 +133,7 @@ WITH known AS MATERIALIZED (
 ), stored AS (
     INSERT INTO durable.runs (
         id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags,
-        metadata, schedule, generation, occurrence
+        metadata, schedule, generation, occurrence, occurs_at
     )
     SELECT
         given.id,
@@ -146,7 +148,8 @@ WITH known AS MATERIALIZED (
         given.metadata::json,
         given.schedule,
         given.generation,
-        given.occurrence
+        given.occurrence,
+        given.occurs_at
     FROM (
         SELECT
             unnest(@ids::uuid[]) AS id,
@@ -162,7 +165,8 @@ WITH known AS MATERIALIZED (
             unnest(@metadata::text[]) AS metadata,
             unnest(@schedules::int[]) AS schedule,
             unnest(@generations::bigint[]) AS generation,
-            unnest(@occurrences::text[]) AS occurrence
+            unnest(@occurrences::text[]) AS occurrence,
+            unnest(@occurs_ats::text[]) AS occurs_at
     ) given
     RETURNING id, lane, due_at
 ), queued AS (

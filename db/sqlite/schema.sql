@@ -68,7 +68,9 @@ CREATE TABLE runs (
     trace        TEXT,                         -- of the caller, for hooks to continue
     -- JSON array of texts such as "tenant=acme"; null: it is not limited
     limits       TEXT,
-    metadata     TEXT                          -- JSON object of texts; null: none
+    metadata     TEXT,                         -- JSON object of texts; null: none
+    -- the instant of the schedule that it is for, as RFC 9557 writes it; null: none
+    occurs_at    TEXT
 );
 CREATE UNIQUE INDEX runs_occurrence ON runs (schedule, generation, occurrence)
     WHERE schedule IS NOT NULL;

@@ -36,3 +36,9 @@ func (r Rule) Key(occurrence time.Time) string {
 	}
 	return occurrence.UTC().Format(time.RFC3339Nano)
 }
+
+// Named is the instant that the rule names for an occurrence, which Shift moves, in
+// the rule's zone.
+func (r Rule) Named(occurrence time.Time) time.Time {
+	return occurrence.Add(-r.spec.Shift).In(r.zone)
+}

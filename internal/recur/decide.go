@@ -46,7 +46,7 @@ func decide(rule *cron.Search, now time.Time, s *store.Schedule) store.Decision 
 		default:
 			key := rule.Key(at)
 			due := at.Add(cron.Share(time.Duration(s.Plan.Jitter), s.Name+" "+key))
-			d.Occurrences = append(d.Occurrences, store.Occurrence{Key: key, Run: s.RunAt(due)})
+			d.Occurrences = append(d.Occurrences, store.Occurrence{Key: key, At: rule.Named(at), Run: s.RunAt(due)})
 			unfinished++
 		}
 	}

@@ -104,6 +104,7 @@ func (l *held) claimed(claim lease.ClaimID, now time.Time) []store.ClaimedRun {
 			Trace:       r.trace,
 			Key:         r.key,
 			Schedule:    r.schedule,
+			OccursAt:    r.occursAt,
 			Tags:        slices.Clone(r.tags),
 			Metadata:    maps.Clone(r.metadata),
 			Args:        bytes.Clone(r.args),

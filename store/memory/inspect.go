@@ -145,6 +145,7 @@ func (r *run) toRecord() store.Record {
 		Worker:      rules.TextOrNil(r.worker),
 		Fence:       r.fence,
 		Schedule:    rules.TextOrNil(r.schedule),
+		Occurrence:  r.occursAt.Fixed(),
 		Key:         rules.TextOrNil(r.key),
 		Tags:        append([]string{}, r.tags...),
 		Metadata:    maps.Clone(r.metadata),

@@ -60,7 +60,7 @@ func (s *Store) replace(r *run, n *store.NewRun, now time.Time) {
 	r.lane = s.lane(laneName{n.Queue, n.Job, n.Priority})
 	r.args, r.tags, r.metadata = bytes.Clone(n.Args), slices.Clone(n.Tags), maps.Clone(n.Metadata)
 	r.maxAttempts, r.timeout, r.onCrash = n.MaxAttempts, n.Timeout, n.OnCrash
-	r.expiresAt, r.attempt, r.trace = micro(n.ExpiresAt), 0, n.Trace
+	r.expiresAt, r.attempt, r.trace, r.occursAt = micro(n.ExpiresAt), 0, n.Trace, ""
 	r.progress, r.checkpoint = nil, nil
 	s.releaseAll(r, now)
 	s.setLimits(r, n.Limits)

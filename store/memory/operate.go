@@ -136,6 +136,9 @@ func (s *Store) Rerun(ctx context.Context, of store.RunID, run store.NewRun, by 
 	if receipt.Existing {
 		return receipt, nil
 	}
+	if original := s.runs[of]; original != nil {
+		s.runs[run.ID].occursAt = original.occursAt
+	}
 	s.note(change{at: now, kind: rules.KindRun, subject: of.String(), what: rules.Reruns, by: by, detail: store.RerunDetail(run.ID)})
 	s.hint()
 	return receipt, nil

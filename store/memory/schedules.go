@@ -193,7 +193,7 @@ func (s *Store) advance(one *schedule, decision *store.Decision, now time.Time) 
 		s.occurrences[identity] = o.Run.ID
 		if s.insert(&o.Run, one.Name, now) {
 			r := s.runs[o.Run.ID]
-			r.generation, r.occurrence = one.Generation, o.Key
+			r.generation, r.occurrence, r.occursAt = one.Generation, o.Key, store.ZonedTimeOf(o.At)
 			one.remember(r)
 			ids = append(ids, o.Run.ID)
 		}

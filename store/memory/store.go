@@ -115,10 +115,11 @@ type run struct {
 	tags        []string
 	metadata    store.Metadata
 	trace       string
-	key         string // it was enqueued with; empty: none
-	schedule    string // the empty name: none
-	generation  int64  // of the schedule
-	occurrence  string // of the schedule; empty: asked for by an operator
+	key         string          // it was enqueued with; empty: none
+	schedule    string          // the empty name: none
+	generation  int64           // of the schedule
+	occurrence  string          // of the schedule; empty: asked for by an operator
+	occursAt    store.ZonedTime // the occurrence, also of a rerun
 	createdAt   time.Time
 	expiresAt   time.Time // the zero time: never
 

@@ -174,6 +174,7 @@ func (d *dealing) scanEach(rows pgx.Rows, each func(), more ...any) error {
 	d.runs, d.dealt, d.schedules = d.runs[:0], 0, nil
 	var trace, key, metadata *string // null for most
 	var schedule *int32
+	var occursAt *string
 	var timeout *int64
 	for rows.Next() {
 		if len(d.runs) == 1 && d.dealt > 1 {
@@ -182,7 +183,7 @@ func (d *dealing) scanEach(rows pgx.Rows, each func(), more ...any) error {
 		d.runs = append(d.runs, store.ClaimedRun{}) // scanned in place
 		run := &d.runs[len(d.runs)-1]
 		err := rows.Scan(append([]any{(*binaryUUID)(&run.ID), &run.Lane, &run.Attempt, &run.MaxAttempts, &run.CrashCount, (*int64)(&run.Fence),
-			&run.DueAt, &run.CreatedAt, &timeout, &run.Expired, &trace, &key, &schedule, &run.Tags, &metadata, &run.Args, &d.dealt}, more...)...)
+			&run.DueAt, &run.CreatedAt, &timeout, &run.Expired, &trace, &key, &schedule, &occursAt, &run.Tags, &metadata, &run.Args, &d.dealt}, more...)...)
 		if err != nil {
 			return err
 		}
@@ -203,6 +204,9 @@ func (d *dealing) scanEach(rows pgx.Rows, each func(), more ...any) error {
 				d.schedules = map[store.RunID]int32{}
 			}
 			d.schedules[run.ID] = *schedule
+		}
+		if occursAt != nil {
+			run.OccursAt = store.ZonedTime(*occursAt)
 		}
 		each()
 	}

@@ -58,7 +58,7 @@ var privileges = map[Role][]privilege{
 		{"INSERT", "lanes, queues, runs, ready, waiting, turns, limit_lanes, unique_keys"},
 		{"UPDATE (name)", "queues"},
 		{"UPDATE", "unique_keys"},
-		{"UPDATE (lane, due_at, timeout, expires_at, max_attempts, on_crash, args, tags, metadata, trace, attempt, gates, limits, weights, strict, gives)", "runs"},
+		{"UPDATE (lane, due_at, timeout, expires_at, max_attempts, on_crash, args, tags, metadata, trace, attempt, occurs_at, gates, limits, weights, strict, gives)", "runs"},
 		{"DELETE", "ready, waiting, progress, permits"}, // of a run that is replaced
 	},
 	RoleReader: {

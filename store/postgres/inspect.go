@@ -97,7 +97,7 @@ func toRecord(row *queries.RunRow) store.Record {
 		DueAt: row.DueAt.UTC(), CreatedAt: row.CreatedAt.UTC(), StartedAt: timesUTC(row.StartedAt),
 		FinishedAt: timesUTC(row.FinishedAt), ExpiresAt: timesUTC(row.ExpiresAt),
 		Timeout: store.Duration(fromMicro(row.Timeout)), Worker: rules.TextOrNil(row.Worker), Fence: lease.Fence(row.Fence),
-		Schedule: rules.TextOrNil(row.Schedule), Key: rules.TextOrNil(row.Key), Tags: orEmpty(row.Tags), Args: []byte(row.Args), Error: rules.TextOrNil(row.Error),
+		Schedule: rules.TextOrNil(row.Schedule), Occurrence: store.ZonedTime(row.OccursAt).Fixed(), Key: rules.TextOrNil(row.Key), Tags: orEmpty(row.Tags), Args: []byte(row.Args), Error: rules.TextOrNil(row.Error),
 	}
 	if len(row.Limits) > 0 {
 		r.Limits = row.Limits

@@ -103,6 +103,9 @@ func (s *Store) Rerun(ctx context.Context, of store.RunID, run store.NewRun, by 
 			if stored, _, err = s.insertInto(ctx, tx, runs, set); err != nil || stored[0].Existing {
 				return err
 			}
+			if err := s.queries(tx).KeepOccurrence(ctx, queries.KeepOccurrenceParams{Made: run.ID, Original: of}); err != nil {
+				return err
+			}
 			return s.queries(tx).AuditChange(ctx, queries.AuditChangeParams{
 				Actor: by, Kind: rules.KindRun, Subject: of.String(), Action: rules.Reruns, Detail: string(store.RerunDetail(run.ID)),
 			})

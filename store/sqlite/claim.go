@@ -184,7 +184,7 @@ func (c *change) find(ctx context.Context, step store.Step, take int) (runs []st
 		var seq int64
 		var id sql.RawBytes
 		err := rows.Scan(&seq, &id, &row.Lane, &row.Attempt, &row.MaxAttempts, &row.CrashCount, &row.Fence,
-			&row.DueAt, &row.CreatedAt, &row.Timeout, &row.ExpiresAt, &row.Trace, &row.Key, &row.Schedule, &row.Tags, &row.Metadata, &row.Args)
+			&row.DueAt, &row.CreatedAt, &row.Timeout, &row.ExpiresAt, &row.Trace, &row.Key, &row.Schedule, &row.OccursAt, &row.Tags, &row.Metadata, &row.Args)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -234,6 +234,9 @@ func claimed(row *queries.FindClaimedRow, now int64) store.ClaimedRun {
 	}
 	if row.Schedule != nil {
 		run.Schedule = *row.Schedule
+	}
+	if row.OccursAt != nil {
+		run.OccursAt = store.ZonedTime(*row.OccursAt)
 	}
 	if row.Tags != nil {
 		run.Tags, _ = tagsOf(row.Tags) // what cannot be read, a run is executed without

@@ -96,6 +96,9 @@ func (s *Store) examineDisk(f *store.Findings) {
 		f.Fail("file", err.Error(), "see whether the file was moved while it was in use")
 		return
 	}
+	if text, hint := manyNames(s.file.path, info); text != "" { // since it was opened
+		f.Fail("names", text, hint)
+	}
 	all := s.file.exposure()
 	for _, one := range all {
 		f.Warn("file", one.text, one.hint)

@@ -11,32 +11,30 @@ import (
 
 // file is the database's file and the log beside it, as they were opened.
 type file struct {
-	path string
+	path string // without symbolic links
 	main os.FileInfo
 	log  os.FileInfo // of the write-ahead log; it stays the same while anybody has the database open
 }
 
-// prepare makes the file if it is not there, readable for its owner only, and
-// says what would keep SQLite from using it. It never opens a file that is
-// there: closing it would take away the locks this process has on it.
+// prepare follows the symbolic links to the file, makes it if it is not there,
+// readable for its owner only, and says what would keep SQLite from using it. It
+// never opens a file that is there: closing it would take away the locks this
+// process has on it.
 func prepare(path string) (*file, error) {
-	switch _, name := filepath.Split(path); name {
-	case "", ".", "..":
-		return nil, fmt.Errorf("%q names a directory, not a file", path) // Abs would make x.db of x.db/
-	}
-	path, err := filepath.Abs(path)
+	path, err := resolve(path)
 	if err != nil {
 		return nil, err
 	}
 	dir := filepath.Dir(path)
-	if info, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("the directory %s does not exist", dir)
-	} else if err != nil {
+	if info, err := os.Stat(dir); err != nil {
 		return nil, err
 	} else if !info.IsDir() {
 		return nil, fmt.Errorf("%s is not a directory", dir)
 	}
 	if err := refuseNetwork(dir); err != nil {
+		return nil, err
+	}
+	if err := refuseMounted(path); err != nil {
 		return nil, err
 	}
 	if err := refuseReadOnly(dir); err != nil {
@@ -58,6 +56,9 @@ func prepare(path string) (*file, error) {
 	}
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is not a file", path)
+	}
+	if text, hint := manyNames(path, info); text != "" {
+		return nil, fmt.Errorf("%s; %s", text, hint)
 	}
 	return &file{path: path, main: info}, nil
 }

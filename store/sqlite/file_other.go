@@ -8,6 +8,9 @@ func refuseNetwork(string) error { return nil }
 // On this platform SQLite itself finds out.
 func refuseReadOnly(string) error { return nil }
 
+// On this platform a file that is mounted alone is not recognised.
+func refuseMounted(string) error { return nil }
+
 // On this platform the space is not examined.
 func freeSpace(string) (bytes uint64, known bool) { return 0, false }
 

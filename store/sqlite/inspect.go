@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/lease"
@@ -255,6 +256,7 @@ func recordOf(row *listed) (store.Record, error) {
 		Worker:      r.Worker,
 		Fence:       lease.Fence(r.Fence),
 		Schedule:    r.Schedule,
+		Occurrence:  occurrenceOf(r.OccursAt),
 		Key:         r.Key,
 		Tags:        tags,
 		Metadata:    metadataOf(r.Metadata),
@@ -271,6 +273,14 @@ func recordOf(row *listed) (store.Record, error) {
 		record.Limits, err = limitTextsOf(r.Limits)
 	}
 	return record, err
+}
+
+// occurrenceOf reads the occurrence of a run; none, and what cannot be read, is nil.
+func occurrenceOf(text *string) *time.Time {
+	if text == nil {
+		return nil
+	}
+	return store.ZonedTime(*text).Fixed()
 }
 
 // history lists the recorded attempts; a success is in the run itself.

@@ -225,6 +225,9 @@ func (s *Store) Rerun(ctx context.Context, of store.RunID, run store.NewRun, by 
 		if err := s.store(ctx, c, fresh, &stored); err != nil || stored.receipts[0].Existing {
 			return err
 		}
+		if err := c.KeepOccurrence(ctx, queries.KeepOccurrenceParams{Made: run.ID[:], Original: of[:]}); err != nil {
+			return err
+		}
 		return c.audit(ctx, rules.KindRun, of.String(), rules.Reruns, by, store.RerunDetail(run.ID))
 	})
 	if err != nil {

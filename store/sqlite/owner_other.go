@@ -9,3 +9,6 @@ const others = fs.FileMode(0)
 
 // ownerOf knows nothing on this platform.
 func ownerOf(fs.FileInfo) (user int, known bool) { return 0, false }
+
+// linksOf knows nothing on this platform.
+func linksOf(fs.FileInfo) (links uint64, known bool) { return 0, false }

@@ -18,3 +18,12 @@ func ownerOf(info fs.FileInfo) (user int, known bool) {
 	}
 	return int(stat.Uid), true
 }
+
+// linksOf is the number of names that a file has.
+func linksOf(info fs.FileInfo) (links uint64, known bool) {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, false
+	}
+	return uint64(stat.Nlink), true //nolint:unconvert // its type differs between platforms
+}

@@ -36,9 +36,11 @@ func TestMain(m *testing.M) {
 	d, err := time.ParseDuration(length)
 	if err == nil {
 		err = map[string]func() error{
-			"hold":  func() error { return hold(path) },
-			"churn": func() error { return churn(path, d) },
-			"quota": func() error { return quota(path) },
+			"hold":   func() error { return hold(path) },
+			"churn":  func() error { return churn(path, d) },
+			"quota":  func() error { return quota(path) },
+			"mounts": func() error { return mounts(path) },
+			"reopen": func() error { return reopen(path, d) },
 		}[role]()
 	}
 	if err != nil {

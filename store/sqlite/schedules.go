@@ -249,7 +249,7 @@ func (s *Store) advance(
 	var ids []store.RunID
 	for i := range decision.Occurrences {
 		o := &decision.Occurrences[i]
-		stored, err := s.insertOccurrence(ctx, c, fresh, rule, o)
+		stored, err := s.insertScheduled(ctx, c, fresh, rule.Name, rule.Generation, o)
 		if err != nil {
 			return nil, err
 		}
@@ -321,18 +321,12 @@ func idBytes(ids []store.RunID) []byte {
 	return all
 }
 
-// insertOccurrence stores one occurrence unless it is there.
-func (s *Store) insertOccurrence(
-	ctx context.Context, c *change, fresh *lanes, rule *store.Schedule, o *store.Occurrence,
-) (stored bool, err error) {
-	return s.insertScheduled(ctx, c, fresh, rule.Name, rule.Generation, &o.Key, &o.Run)
-}
-
-// insertScheduled stores a run of a schedule; without a key it is one that an
-// operator asked for.
+// insertScheduled stores a run of a schedule, unless its occurrence is there; without
+// a key it is one that an operator requested.
 func (s *Store) insertScheduled(
-	ctx context.Context, c *change, fresh *lanes, schedule string, generation int64, key *string, run *store.NewRun,
+	ctx context.Context, c *change, fresh *lanes, schedule string, generation int64, o *store.Occurrence,
 ) (stored bool, err error) {
+	run := &o.Run
 	row, err := s.row(ctx, c, fresh, run)
 	if err != nil {
 		return false, err
@@ -340,7 +334,8 @@ func (s *Store) insertScheduled(
 	rows, err := c.InsertOccurrence(ctx, queries.InsertOccurrenceParams{
 		ID: row.ID, CreatedAt: row.CreatedAt, DueAt: row.DueAt, ExpiresAt: row.ExpiresAt, Timeout: row.Timeout,
 		Lane: row.Lane, MaxAttempts: row.MaxAttempts, OnCrash: row.OnCrash, Tags: row.Tags, Metadata: row.Metadata, Args: row.Args,
-		Schedule: &schedule, Generation: &generation, Occurrence: key, Limits: limitsText(run.Limits),
+		Schedule: &schedule, Generation: &generation, Occurrence: rules.TextOrNil(o.Key),
+		OccursAt: rules.TextOrNil(string(store.ZonedTimeOf(o.At))), Limits: limitsText(run.Limits),
 	})
 	if err != nil || rows == 0 {
 		return false, err

@@ -96,7 +96,9 @@ const readers = 4
 
 // Open opens the file and makes it if it is not there; its directory must be.
 // The schema is brought up to date by Migrate, not by Open. The path is a path,
-// never a URI. Open fails on a network file system.
+// never a URI; it may be or contain a symbolic link. Open fails on a network file
+// system, and when the file has a second name: a hard link, or on Linux a mount of
+// the file without its directory.
 func Open(ctx context.Context, path string, config Config) (*Store, error) {
 	file, err := prepare(path)
 	if err != nil {

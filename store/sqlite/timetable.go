@@ -236,7 +236,7 @@ func (s *Store) RunSchedule(ctx context.Context, name string, id store.RunID, ov
 		if err := c.checkLimits(ctx, run); err != nil {
 			return err
 		}
-		if _, err := s.insertScheduled(ctx, c, fresh, name, known.Generation, nil, &run); err != nil {
+		if _, err := s.insertScheduled(ctx, c, fresh, name, known.Generation, &store.Occurrence{Run: run}); err != nil {
 			return err
 		}
 		unfinished.IDs = append(unfinished.IDs, id)

@@ -28,11 +28,11 @@ ON CONFLICT (id) DO NOTHING;
 -- Idempotent: a repeat finds the id or the occurrence, stores nothing, and counts no row.
 INSERT INTO runs (
     id, created_at, due_at, expires_at, timeout, lane, max_attempts, on_crash, tags, metadata,
-    args, schedule, generation, occurrence, limits
+    args, schedule, generation, occurrence, occurs_at, limits
 )
 VALUES (
     @id, @created_at, @due_at, @expires_at, @timeout, @lane, @max_attempts, @on_crash, @tags,
-    @metadata, @args, @schedule, @generation, @occurrence, @limits
+    @metadata, @args, @schedule, @generation, @occurrence, @occurs_at, @limits
 )
 ON CONFLICT DO NOTHING;
 

@@ -60,6 +60,7 @@ SET lane = @lane,
     trace = @trace,
     args = @args,
     limits = @limits,
+    occurs_at = NULL,
     attempt = 0
 WHERE id = @id
   AND state = 0;

@@ -170,3 +170,14 @@ UPDATE problems
 SET acknowledged_at = @now,
     acknowledged_by = @by
 WHERE run_id = @run_id;
+
+-- name: KeepOccurrence :exec
+-- Gives the run that is made after another one its occurrence. The caller has stored it
+-- in the same transaction. Index: the key of runs.
+UPDATE runs
+SET occurs_at = (
+    SELECT original.occurs_at
+    FROM runs original
+    WHERE original.id = @original
+)
+WHERE runs.id = @made;

@@ -1589,7 +1589,7 @@ WHERE id = ANY ($4::uuid[])
 RETURNING
     id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout,
     coalesce(expires_at <= now(), false)::boolean AS expired,
-    trace, key, schedule, tags,
+    trace, key, schedule, occurs_at, tags,
     metadata::text AS metadata,
     args::text AS args,
     cardinality($4::uuid[])::int AS dealt
@@ -1620,6 +1620,7 @@ type StartAdmittedRow struct {
 	Trace       *string
 	Key         *string
 	Schedule    *int32
+	OccursAt    *string
 	Tags        []string
 	Metadata    string
 	Args        string
@@ -1664,6 +1665,7 @@ func (q *Queries) StartAdmitted(ctx context.Context, arg StartAdmittedParams) ([
 			&i.Trace,
 			&i.Key,
 			&i.Schedule,
+			&i.OccursAt,
 			&i.Tags,
 			&i.Metadata,
 			&i.Args,

@@ -72,7 +72,7 @@ WHERE id = ANY (ARRAY(SELECT taken.run_id FROM taken))
 RETURNING
     id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout,
     coalesce(expires_at <= now(), false)::boolean AS expired,
-    trace, key, schedule, tags,
+    trace, key, schedule, occurs_at, tags,
     metadata::text AS metadata,
     args::text AS args,
     (SELECT count(*) FROM taken)::int AS dealt
@@ -104,6 +104,7 @@ type ClaimFreeRunsRow struct {
 	Trace       *string
 	Key         *string
 	Schedule    *int32
+	OccursAt    *string
 	Tags        []string
 	Metadata    string
 	Args        string
@@ -147,6 +148,7 @@ func (q *Queries) ClaimFreeRuns(ctx context.Context, arg ClaimFreeRunsParams) ([
 			&i.Trace,
 			&i.Key,
 			&i.Schedule,
+			&i.OccursAt,
 			&i.Tags,
 			&i.Metadata,
 			&i.Args,
@@ -221,7 +223,7 @@ WHERE id = ANY (ARRAY(SELECT taken.run_id FROM taken))
 RETURNING
     id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout,
     coalesce(expires_at <= now(), false)::boolean AS expired,
-    trace, key, schedule, tags,
+    trace, key, schedule, occurs_at, tags,
     metadata::text AS metadata,
     args::text AS args,
     (SELECT count(*) FROM taken)::int AS dealt
@@ -253,6 +255,7 @@ type ClaimRunsRow struct {
 	Trace       *string
 	Key         *string
 	Schedule    *int32
+	OccursAt    *string
 	Tags        []string
 	Metadata    string
 	Args        string
@@ -304,6 +307,7 @@ func (q *Queries) ClaimRuns(ctx context.Context, arg ClaimRunsParams) ([]ClaimRu
 			&i.Trace,
 			&i.Key,
 			&i.Schedule,
+			&i.OccursAt,
 			&i.Tags,
 			&i.Metadata,
 			&i.Args,
@@ -323,7 +327,7 @@ const ClaimedRuns = `-- name: ClaimedRuns :many
 SELECT
     id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout,
     coalesce(expires_at <= now(), false)::boolean AS expired,
-    trace, key, schedule, tags,
+    trace, key, schedule, occurs_at, tags,
     metadata::text AS metadata,
     args::text AS args,
     0::int AS dealt
@@ -355,6 +359,7 @@ type ClaimedRunsRow struct {
 	Trace       *string
 	Key         *string
 	Schedule    *int32
+	OccursAt    *string
 	Tags        []string
 	Metadata    string
 	Args        string
@@ -386,6 +391,7 @@ func (q *Queries) ClaimedRuns(ctx context.Context, arg ClaimedRunsParams) ([]Cla
 			&i.Trace,
 			&i.Key,
 			&i.Schedule,
+			&i.OccursAt,
 			&i.Tags,
 			&i.Metadata,
 			&i.Args,

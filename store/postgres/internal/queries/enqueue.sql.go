@@ -161,7 +161,7 @@ WITH known AS MATERIALIZED (
 ), stored AS (
     INSERT INTO durable.runs (
         id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, metadata, key,
-        trace, schedule, generation, occurrence, gates, limits, weights, strict, gives
+        trace, schedule, generation, occurrence, occurs_at, gates, limits, weights, strict, gives
     )
     SELECT
         given.id,
@@ -186,6 +186,7 @@ WITH known AS MATERIALIZED (
         nullif(given.schedule, 0),
         CASE WHEN given.schedule > 0 THEN given.generation END,
         given.occurrence,
+        given.occurs_at,
         given.gates::bigint[],
         given.limits::text[],
         given.weights::int[],
@@ -209,11 +210,12 @@ WITH known AS MATERIALIZED (
             pg_catalog.unnest($22::int[]) AS schedule,
             pg_catalog.unnest($23::bigint[]) AS generation,
             pg_catalog.unnest($24::text[]) AS occurrence,
-            pg_catalog.unnest($25::text[]) AS gates,
-            pg_catalog.unnest($26::text[]) AS limits,
-            pg_catalog.unnest($27::text[]) AS weights,
-            pg_catalog.unnest($28::text[]) AS strict,
-            pg_catalog.unnest($29::text[]) AS gives
+            pg_catalog.unnest($25::text[]) AS occurs_at,
+            pg_catalog.unnest($26::text[]) AS gates,
+            pg_catalog.unnest($27::text[]) AS limits,
+            pg_catalog.unnest($28::text[]) AS weights,
+            pg_catalog.unnest($29::text[]) AS strict,
+            pg_catalog.unnest($30::text[]) AS gives
     ) given
     ON CONFLICT DO NOTHING
     RETURNING id, lane, due_at, gates, limits
@@ -263,6 +265,7 @@ type EnqueueLimitedParams struct {
 	Schedules   []int32
 	Generations []int64
 	Occurrences []string
+	OccursAts   []string
 	Gates       []string
 	Limits      []string
 	Weights     []string
@@ -311,6 +314,7 @@ func (q *Queries) EnqueueLimited(ctx context.Context, arg EnqueueLimitedParams) 
 		arg.Schedules,
 		arg.Generations,
 		arg.Occurrences,
+		arg.OccursAts,
 		arg.Gates,
 		arg.Limits,
 		arg.Weights,

@@ -244,7 +244,7 @@ WHERE id = ANY (ARRAY(SELECT started.run_id FROM started))
 RETURNING
     id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout,
     coalesce(expires_at <= now(), false)::boolean AS expired,
-    trace, key, schedule, tags,
+    trace, key, schedule, occurs_at, tags,
     metadata::text AS metadata,
     args::text AS args,
     (SELECT count(*) FROM started)::int AS dealt,
@@ -279,6 +279,7 @@ type HandOnRow struct {
 	Trace       *string
 	Key         *string
 	Schedule    *int32
+	OccursAt    *string
 	Tags        []string
 	Metadata    string
 	Args        string
@@ -337,6 +338,7 @@ func (q *Queries) HandOn(ctx context.Context, arg HandOnParams) ([]HandOnRow, er
 			&i.Trace,
 			&i.Key,
 			&i.Schedule,
+			&i.OccursAt,
 			&i.Tags,
 			&i.Metadata,
 			&i.Args,

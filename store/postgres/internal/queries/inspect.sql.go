@@ -692,6 +692,7 @@ SELECT
         ),
         ''
     )::text AS schedule,
+    coalesce(runs.occurs_at, '')::text AS occurs_at,
     CASE
         WHEN runs.state = 2 THEN ''
         ELSE coalesce(
@@ -829,6 +830,7 @@ type ListRunsRow struct {
 	Result      string
 	Worker      string
 	Schedule    string
+	OccursAt    string
 	Error       string
 }
 
@@ -886,6 +888,7 @@ func (q *Queries) ListRuns(ctx context.Context, arg ListRunsParams) ([]ListRunsR
 			&i.Result,
 			&i.Worker,
 			&i.Schedule,
+			&i.OccursAt,
 			&i.Error,
 		); err != nil {
 			return nil, err
@@ -938,6 +941,7 @@ SELECT
         ),
         ''
     )::text AS schedule,
+    coalesce(runs.occurs_at, '')::text AS occurs_at,
     CASE
         WHEN runs.state = 2 THEN ''
         ELSE coalesce(
@@ -1077,6 +1081,7 @@ type ListTheseRow struct {
 	Result      string
 	Worker      string
 	Schedule    string
+	OccursAt    string
 	Error       string
 }
 
@@ -1134,6 +1139,7 @@ func (q *Queries) ListThese(ctx context.Context, arg ListTheseParams) ([]ListThe
 			&i.Result,
 			&i.Worker,
 			&i.Schedule,
+			&i.OccursAt,
 			&i.Error,
 		); err != nil {
 			return nil, err
@@ -1241,6 +1247,7 @@ SELECT
         ),
         ''
     )::text AS schedule,
+    coalesce(runs.occurs_at, '')::text AS occurs_at,
     CASE
         WHEN runs.state = 2 THEN ''
         ELSE coalesce(
@@ -1293,6 +1300,7 @@ type RunRow struct {
 	Result      string
 	Worker      string
 	Schedule    string
+	OccursAt    string
 	Error       string
 }
 
@@ -1326,6 +1334,7 @@ func (q *Queries) Run(ctx context.Context, arg RunParams) (RunRow, error) {
 		&i.Result,
 		&i.Worker,
 		&i.Schedule,
+		&i.OccursAt,
 		&i.Error,
 	)
 	return i, err

@@ -549,6 +549,7 @@ WITH replaced AS (
         metadata = ($16::text)::json,
         trace = $17::text,
         attempt = 0,
+        occurs_at = NULL,
         gates = ($18::text)::bigint[],
         limits = ($19::text)::text[],
         weights = ($20::text)::int[],

@@ -996,6 +996,28 @@ func (q *Queries) FloorOfChanges(ctx context.Context, arg FloorOfChangesParams) 
 	return items, nil
 }
 
+const KeepOccurrence = `-- name: KeepOccurrence :exec
+UPDATE durable.runs
+SET occurs_at = original.occurs_at
+FROM durable.runs original
+WHERE durable.runs.id = $1
+  AND original.id = $2
+  AND original.occurs_at IS NOT NULL
+`
+
+type KeepOccurrenceParams struct {
+	Made     uuid.UUID
+	Original uuid.UUID
+}
+
+// Gives the run that is made after another one its occurrence.
+// Index: runs_pkey. Locks: a run that the same transaction has stored.
+// Idempotent: a repeat stores the same.
+func (q *Queries) KeepOccurrence(ctx context.Context, arg KeepOccurrenceParams) error {
+	_, err := q.db.Exec(ctx, KeepOccurrence, arg.Made, arg.Original)
+	return err
+}
+
 const LockKey = `-- name: LockKey :one
 INSERT INTO durable.unique_keys (job, key, run_id, latest)
 VALUES ($1, $2, $3, $3)

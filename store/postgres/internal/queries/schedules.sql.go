@@ -314,7 +314,7 @@ WITH known AS MATERIALIZED (
 ), stored AS (
     INSERT INTO durable.runs (
         id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags,
-        metadata, schedule, generation, occurrence
+        metadata, schedule, generation, occurrence, occurs_at
     )
     SELECT
         given.id,
@@ -329,7 +329,8 @@ WITH known AS MATERIALIZED (
         given.metadata::json,
         given.schedule,
         given.generation,
-        given.occurrence
+        given.occurrence,
+        given.occurs_at
     FROM (
         SELECT
             unnest($5::uuid[]) AS id,
@@ -345,7 +346,8 @@ WITH known AS MATERIALIZED (
             unnest($15::text[]) AS metadata,
             unnest($16::int[]) AS schedule,
             unnest($17::bigint[]) AS generation,
-            unnest($18::text[]) AS occurrence
+            unnest($18::text[]) AS occurrence,
+            unnest($19::text[]) AS occurs_at
     ) given
     RETURNING id, lane, due_at
 ), queued AS (
@@ -376,6 +378,7 @@ type MaterializeNewParams struct {
 	Schedules   []int32
 	Generations []int64
 	Occurrences []string
+	OccursAts   []string
 }
 
 // MaterializeRuns without ON CONFLICT, which costs the server a quarter of it.
@@ -403,6 +406,7 @@ func (q *Queries) MaterializeNew(ctx context.Context, arg MaterializeNewParams) 
 		arg.Schedules,
 		arg.Generations,
 		arg.Occurrences,
+		arg.OccursAts,
 	)
 	if err != nil {
 		return nil, err
@@ -439,7 +443,7 @@ WITH known AS MATERIALIZED (
 ), stored AS (
     INSERT INTO durable.runs (
         id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags,
-        metadata, schedule, generation, occurrence
+        metadata, schedule, generation, occurrence, occurs_at
     )
     SELECT
         given.id,
@@ -454,7 +458,8 @@ WITH known AS MATERIALIZED (
         given.metadata::json,
         given.schedule,
         given.generation,
-        given.occurrence
+        given.occurrence,
+        given.occurs_at
     FROM (
         SELECT
             unnest($5::uuid[]) AS id,
@@ -470,7 +475,8 @@ WITH known AS MATERIALIZED (
             unnest($15::text[]) AS metadata,
             unnest($16::int[]) AS schedule,
             unnest($17::bigint[]) AS generation,
-            unnest($18::text[]) AS occurrence
+            unnest($18::text[]) AS occurrence,
+            unnest($19::text[]) AS occurs_at
     ) given
     ON CONFLICT DO NOTHING
     RETURNING id, lane, due_at
@@ -502,6 +508,7 @@ type MaterializeRunsParams struct {
 	Schedules   []int32
 	Generations []int64
 	Occurrences []string
+	OccursAts   []string
 }
 
 // EnqueueRuns for occurrences; also runs_occurrence.
@@ -528,6 +535,7 @@ func (q *Queries) MaterializeRuns(ctx context.Context, arg MaterializeRunsParams
 		arg.Schedules,
 		arg.Generations,
 		arg.Occurrences,
+		arg.OccursAts,
 	)
 	if err != nil {
 		return nil, err

@@ -46,7 +46,7 @@ func (q *Queries) DeleteLeaseOf(ctx context.Context, arg DeleteLeaseOfParams) (i
 const findClaimed = `-- name: FindClaimed :one
 SELECT
     id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, expires_at,
-    trace, key, schedule, tags, metadata, args
+    trace, key, schedule, occurs_at, tags, metadata, args
 FROM runs
 WHERE id = ?1
   AND claim_id = ?2
@@ -72,6 +72,7 @@ type FindClaimedRow struct {
 	Trace       *string
 	Key         *string
 	Schedule    *string
+	OccursAt    *string
 	Tags        *string
 	Metadata    *string
 	Args        []byte
@@ -95,6 +96,7 @@ func (q *Queries) FindClaimed(ctx context.Context, arg FindClaimedParams) (FindC
 		&i.Trace,
 		&i.Key,
 		&i.Schedule,
+		&i.OccursAt,
 		&i.Tags,
 		&i.Metadata,
 		&i.Args,

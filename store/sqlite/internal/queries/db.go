@@ -345,6 +345,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.insertWaitingStmt, err = db.PrepareContext(ctx, insertWaiting); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertWaiting: %w", err)
 	}
+	if q.keepOccurrenceStmt, err = db.PrepareContext(ctx, keepOccurrence); err != nil {
+		return nil, fmt.Errorf("error preparing query KeepOccurrence: %w", err)
+	}
 	if q.lastGenerationStmt, err = db.PrepareContext(ctx, lastGeneration); err != nil {
 		return nil, fmt.Errorf("error preparing query LastGeneration: %w", err)
 	}
@@ -1221,6 +1224,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing insertWaitingStmt: %w", cerr)
 		}
 	}
+	if q.keepOccurrenceStmt != nil {
+		if cerr := q.keepOccurrenceStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing keepOccurrenceStmt: %w", cerr)
+		}
+	}
 	if q.lastGenerationStmt != nil {
 		if cerr := q.lastGenerationStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing lastGenerationStmt: %w", cerr)
@@ -1927,6 +1935,7 @@ type Queries struct {
 	insertSkipStmt           *sql.Stmt
 	insertTurnStmt           *sql.Stmt
 	insertWaitingStmt        *sql.Stmt
+	keepOccurrenceStmt       *sql.Stmt
 	lastGenerationStmt       *sql.Stmt
 	lastRunStmt              *sql.Stmt
 	limitUseStmt             *sql.Stmt
@@ -2152,6 +2161,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		insertSkipStmt:           q.insertSkipStmt,
 		insertTurnStmt:           q.insertTurnStmt,
 		insertWaitingStmt:        q.insertWaitingStmt,
+		keepOccurrenceStmt:       q.keepOccurrenceStmt,
 		lastGenerationStmt:       q.lastGenerationStmt,
 		lastRunStmt:              q.lastRunStmt,
 		limitUseStmt:             q.limitUseStmt,

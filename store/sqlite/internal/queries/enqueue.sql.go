@@ -55,11 +55,11 @@ func (q *Queries) InsertLane(ctx context.Context, arg InsertLaneParams) (int64, 
 const insertOccurrence = `-- name: InsertOccurrence :execrows
 INSERT INTO runs (
     id, created_at, due_at, expires_at, timeout, lane, max_attempts, on_crash, tags, metadata,
-    args, schedule, generation, occurrence, limits
+    args, schedule, generation, occurrence, occurs_at, limits
 )
 VALUES (
     ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9,
-    ?10, ?11, ?12, ?13, ?14, ?15
+    ?10, ?11, ?12, ?13, ?14, ?15, ?16
 )
 ON CONFLICT DO NOTHING
 `
@@ -79,6 +79,7 @@ type InsertOccurrenceParams struct {
 	Schedule    *string
 	Generation  *int64
 	Occurrence  *string
+	OccursAt    *string
 	Limits      *string
 }
 
@@ -99,6 +100,7 @@ func (q *Queries) InsertOccurrence(ctx context.Context, arg InsertOccurrencePara
 		arg.Schedule,
 		arg.Generation,
 		arg.Occurrence,
+		arg.OccursAt,
 		arg.Limits,
 	)
 	if err != nil {

@@ -155,6 +155,7 @@ SET lane = ?1,
     trace = ?9,
     args = ?10,
     limits = ?11,
+    occurs_at = NULL,
     attempt = 0
 WHERE id = ?12
   AND state = 0

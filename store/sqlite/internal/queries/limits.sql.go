@@ -385,7 +385,7 @@ func (q *Queries) FindLimitsOf(ctx context.Context, arg FindLimitsOfParams) (Fin
 const findStartable = `-- name: FindStartable :one
 SELECT
     id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, expires_at,
-    trace, key, schedule, tags, metadata, args
+    trace, key, schedule, occurs_at, tags, metadata, args
 FROM runs
 WHERE seq = ?1
 `
@@ -408,6 +408,7 @@ type FindStartableRow struct {
 	Trace       *string
 	Key         *string
 	Schedule    *string
+	OccursAt    *string
 	Tags        *string
 	Metadata    *string
 	Args        []byte
@@ -432,6 +433,7 @@ func (q *Queries) FindStartable(ctx context.Context, arg FindStartableParams) (F
 		&i.Trace,
 		&i.Key,
 		&i.Schedule,
+		&i.OccursAt,
 		&i.Tags,
 		&i.Metadata,
 		&i.Args,

@@ -82,4 +82,5 @@ type Run struct {
 	Trace       *string
 	Limits      *string
 	Metadata    *string
+	OccursAt    *string
 }

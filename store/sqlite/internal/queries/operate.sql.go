@@ -265,6 +265,28 @@ func (q *Queries) InsertCancel(ctx context.Context, arg InsertCancelParams) erro
 	return err
 }
 
+const keepOccurrence = `-- name: KeepOccurrence :exec
+UPDATE runs
+SET occurs_at = (
+    SELECT original.occurs_at
+    FROM runs original
+    WHERE original.id = ?1
+)
+WHERE runs.id = ?2
+`
+
+type KeepOccurrenceParams struct {
+	Original []byte
+	Made     []byte
+}
+
+// Gives the run that is made after another one its occurrence. The caller has stored it
+// in the same transaction. Index: the key of runs.
+func (q *Queries) KeepOccurrence(ctx context.Context, arg KeepOccurrenceParams) error {
+	_, err := q.exec(ctx, q.keepOccurrenceStmt, keepOccurrence, arg.Original, arg.Made)
+	return err
+}
+
 const listCancels = `-- name: ListCancels :many
 SELECT cancels.run_id, CAST(runs.cancel AS TEXT) AS reason
 FROM cancels
