@@ -57,8 +57,8 @@ type Writer struct {
 	queue    []entry
 	bytes    int // of the queue
 	running  bool
-	behind   bool          // Write does not wait
-	overflow bool          // lines are dropped until half of the queue has been written
+	behind   bool // Write does not wait
+	overflow bool // lines are dropped until half of the queue has been written
 	writing  bool
 	began    time.Duration // when the present write began
 	flushes  int           // entries of the queue that are flushes
