@@ -77,7 +77,7 @@ func (p *program) listenDashboard(ctx context.Context, config Config, logger *sl
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", varDashboardAddr, err)
 	}
-	listener = newBounded(listener, maxDashboard)
+	listener = newBounded(listener, maxDashboard, "dashboard", logger)
 	if config.DashboardCert != "" {
 		pair, err := tls.LoadX509KeyPair(config.DashboardCert, config.DashboardKey)
 		if err != nil {

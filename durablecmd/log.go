@@ -88,12 +88,13 @@ func (p *program) errors() io.Writer {
 	return p.stderr
 }
 
-// finishLog waits until the log of a service has been written, if that goes on.
+// finishLog waits until the log of a service has been written. It gives up when a write has
+// not returned for so long.
 func (p *program) finishLog(within time.Duration) {
 	if p.lines == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), within)
+	ctx, cancel := context.WithTimeout(context.Background(), within-p.lines.Blocked())
 	defer cancel()
 	_ = p.lines.Flush(ctx) // there is no other place to report it
 }

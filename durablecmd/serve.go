@@ -57,7 +57,7 @@ func serve(ctx context.Context, listener net.Listener, health *health, logger *s
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}
 	server.SetKeepAlivesEnabled(false)
-	return serveUntil(ctx, server, newBounded(listener, maxProbes), "health listener")
+	return serveUntil(ctx, server, newBounded(listener, maxProbes, "health", logger), "health listener")
 }
 
 // serveUntil serves until ctx ends, and then for a moment.

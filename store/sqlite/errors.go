@@ -3,6 +3,8 @@ package sqlite
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -31,7 +33,21 @@ func (s *Store) explain(err error) error {
 		return fmt.Errorf("%s is damaged: %w", s.file.path, err)
 	case sqlite3.SQLITE_IOERR:
 		return fmt.Errorf("reading or writing %s: %w", s.file.path, err)
+	case sqlite3.SQLITE_CANTOPEN:
+		return s.unopened(err)
 	default:
 		return err
 	}
+}
+
+// unopened adds what the system says to SQLite's "unable to open database file", which tells
+// nothing of a process that has no descriptor left. It opens the directory: to close the file
+// itself would end the locks that SQLite has on it.
+func (s *Store) unopened(err error) error {
+	dir, fault := os.Open(filepath.Dir(s.file.path))
+	if fault != nil {
+		return fmt.Errorf("%w: %w", err, fault)
+	}
+	_ = dir.Close() // nothing was written
+	return err
 }
