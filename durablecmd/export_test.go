@@ -77,3 +77,11 @@ func ProbingLocks(probe func(context.Context) (lock.Health, error), now func() t
 		return found.health, found.metrics()
 	}
 }
+
+// Accepting is the listener of health checks around another one.
+func Accepting(listener net.Listener, logger *slog.Logger) net.Listener {
+	return newBounded(listener, maxProbes, "health", logger)
+}
+
+// OutliveBrokenPipes does to this process what the commands that serve do to theirs.
+func OutliveBrokenPipes() { outliveBrokenPipes() }

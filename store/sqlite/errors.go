@@ -40,14 +40,20 @@ func (s *Store) explain(err error) error {
 	}
 }
 
+// handles is how many descriptors SQLite may need for one more connection: the file, its log,
+// their index and the directory.
+const handles = 4
+
 // unopened adds what the system says to SQLite's "unable to open database file", which tells
-// nothing of a process that has no descriptor left. It opens the directory: to close the file
-// itself would end the locks that SQLite has on it.
+// nothing of a process that has too few descriptors left. It opens the directory: to close the
+// file itself would end the locks that SQLite has on it.
 func (s *Store) unopened(err error) error {
-	dir, fault := os.Open(filepath.Dir(s.file.path))
-	if fault != nil {
-		return fmt.Errorf("%w: %w", err, fault)
+	for range handles {
+		dir, fault := os.Open(filepath.Dir(s.file.path))
+		if fault != nil {
+			return fmt.Errorf("%w: %w", err, fault)
+		}
+		defer func() { _ = dir.Close() }() // nothing was written
 	}
-	_ = dir.Close() // nothing was written
 	return err
 }
