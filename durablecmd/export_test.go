@@ -85,3 +85,8 @@ func Accepting(listener net.Listener, logger *slog.Logger) net.Listener {
 
 // OutliveBrokenPipes does to this process what the commands that serve do to theirs.
 func OutliveBrokenPipes() { outliveBrokenPipes() }
+
+// Watching turns signals into what they ask for, until ctx ends.
+func Watching(ctx context.Context, signals <-chan os.Signal, logger *slog.Logger, stop func()) {
+	(&program{signals: signals}).watch(ctx, logger, newHealth(""), func(error) { stop() })
+}

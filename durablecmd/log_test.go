@@ -107,6 +107,23 @@ func TestSignalsActAlthoughTheLogIsNotRead(t *testing.T) {
 	}
 }
 
+// TestASignalActsBeforeItIsLogged: also where the logger waits.
+func TestASignalActsBeforeItIsLogged(t *testing.T) {
+	t.Parallel()
+	pipe, signals, stopped := unread(make(chan struct{})), make(chan os.Signal, 1), make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		durablecmd.Watching(ctx, signals, slog.New(slog.NewTextHandler(pipe, nil)), func() { close(stopped) })
+	}()
+	signals <- syscall.SIGTERM
+	<-stopped
+	cancel()
+	close(pipe)
+	<-done
+}
+
 // TestTheErrorThatEndsAWorkerIsWritten, and so is what was logged before.
 func TestTheErrorThatEndsAWorkerIsWritten(t *testing.T) {
 	t.Parallel()
