@@ -53,7 +53,7 @@ const (
 )
 
 // Accept waits for a connection that has a place. A process without free descriptors, or a
-// system without memory, is waited for and logged: the worker goes on, and so will its probes.
+// system without memory, is waited for and logged, because it does not concern the runs that are executing.
 func (b *bounded) Accept() (net.Conn, error) {
 	var logged time.Time
 	for pause := acceptPause; ; pause = min(2*pause, acceptPauseMax) {

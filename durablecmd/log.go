@@ -62,8 +62,8 @@ func durationAsText(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// logAside keeps a service from waiting for whoever reads its log, and from ending when
-// that one goes away. A command that prints and ends does wait, and is ended by a broken
+// logAside keeps a service from waiting for the reader of its log, and from ending when
+// the reader goes away. A command that prints and ends does wait, and is ended by a broken
 // pipe, as people expect of it.
 func (p *program) logAside(format string) {
 	if !p.service || p.lines != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/durable-worker/durable-worker/durablecmd"
 )
 
-// unread is a pipe that nobody reads: no write to it returns until it is closed.
+// unread is a pipe that is not read: no write to it returns until it is closed.
 type unread chan struct{}
 
 func (u unread) Write(p []byte) (int, error) {
@@ -29,7 +29,7 @@ func (u unread) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// free is an address at which nobody listens.
+// free is an address at which nothing listens.
 func free(t *testing.T) string {
 	t.Helper()
 	var binder net.ListenConfig
@@ -39,7 +39,7 @@ func free(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// unheard is a worker whose log nobody reads.
+// unheard is a worker whose log is not read.
 func unheard(t *testing.T, setup func(context.Context, *durablecmd.App) error, more ...string) (env []string, address string, signals chan os.Signal, exited, code chan int) {
 	t.Helper()
 	address = free(t)
@@ -72,14 +72,14 @@ func TestAWorkerWhoseLogIsNotReadWorks(t *testing.T) {
       "n": 20`, "runs", "count", "--json")
 	for _, path := range []string{"/readyz", "/healthz"} {
 		reason := becomes(t, address, path, http.StatusServiceUnavailable)["reason"]
-		require.Regexp(t, `^nobody reads the log: a write to it has not returned for \ds$`, reason)
+		require.Regexp(t, `^the log is not read: a write to it has not returned for \ds$`, reason)
 	}
 	text := scrape(t, address)
 	require.Contains(t, text, "\ndurable_log_lines_dropped_total 0\n")
 	require.Regexp(t, `\ndurable_log_blocked_seconds [1-9]`, text)
 	e := execute(t, env, "healthcheck")
 	require.Equal(t, 1, e.code)
-	require.Contains(t, e.stderr, "nobody reads the log")
+	require.Contains(t, e.stderr, "the log is not read")
 	signals <- syscall.SIGTERM
 	require.Equal(t, 0, <-code)
 }

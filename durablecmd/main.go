@@ -88,7 +88,7 @@ type program struct {
 	terminal       func(w io.Writer) (size screen, ok bool)
 	jobs           []durable.JobInfo
 	path           string       // of the command, once the arguments are read
-	service        bool         // it serves until it is stopped, and does not wait for who reads its log
+	service        bool         // it serves until it is stopped, and does not wait for the reader of its log
 	lines          *logs.Writer // of the log of a service; nil: stderr
 	brokenPipes    func()       // keeps a write to a broken pipe from ending the process; nil: it does not
 	setDefault     func(*slog.Logger)

@@ -127,14 +127,14 @@ func (h *health) lockProbe() *lockProbe {
 // longer than the given time. Call it before anything is served.
 func (h *health) hear(lines *logs.Writer, patient time.Duration) { h.lines, h.patient = lines, patient }
 
-// unheard says why nobody can hear the worker; empty: its log is written, or fails, which
-// a restart would not change.
+// unheard says that the log is not read; empty: it is, or its writes fail, which a restart
+// would not change.
 func (h *health) unheard() string {
 	if h.lines == nil {
 		return ""
 	}
 	if blocked := h.lines.Blocked(); blocked > h.patient {
-		return fmt.Sprintf("nobody reads the log: a write to it has not returned for %v", blocked.Round(time.Second))
+		return fmt.Sprintf("the log is not read: a write to it has not returned for %v", blocked.Round(time.Second))
 	}
 	return ""
 }

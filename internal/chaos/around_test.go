@@ -78,9 +78,9 @@ func leases(t *testing.T, dsn string) (n int) {
 	return n
 }
 
-// TestALogThatNobodyReads: a log driver hangs. The worker writes more than its pipe takes,
+// TestALogThatIsNotRead: a log driver hangs. The worker writes more than its pipe takes,
 // and all the same it executes, settles, drains and exits; its probes fail after a lease.
-func TestALogThatNobodyReads(t *testing.T) {
+func TestALogThatIsNotRead(t *testing.T) {
 	t.Parallel()
 	dsn, address := pgtest.Database(t), freeAddress(t)
 	db := openStore(t, dsn)
@@ -90,7 +90,7 @@ func TestALogThatNobodyReads(t *testing.T) {
 	enqueueNaps(t, db, 800, 0) // three lines each
 	until(t, db, time.Minute, "all of them end", succeeded(800))
 	for _, path := range []string{"/readyz", "/healthz"} {
-		require.Contains(t, answersWith(t, address, path, http.StatusServiceUnavailable), "nobody reads the log: a write to it has not returned for ")
+		require.Contains(t, answersWith(t, address, path, http.StatusServiceUnavailable), "the log is not read: a write to it has not returned for ")
 	}
 	ids := enqueueNaps(t, db, 100, time.Hour)
 	until(t, db, time.Minute, "it goes on", func(c map[durable.State]store.Count) bool { return c[durable.Running].N == 100 })

@@ -1,5 +1,5 @@
 // Package logs writes a log to a place that may stop taking it, and does not make the
-// program wait for it: a pipe that nobody reads any more, the pipe of a log driver that
+// program wait for it: a pipe that is not read any more, the pipe of a log driver that
 // hangs, a disk that is full.
 //
 //	lines := logs.New(os.Stderr, logs.Config{})

@@ -17,7 +17,7 @@ import (
 const (
 	defaultMaxLines = 10_000
 	defaultMaxBytes = 4 << 20
-	patience        = 10 * time.Millisecond // for which Write waits until its line is written
+	writeWithin     = 10 * time.Millisecond // for which Write waits until its line is written
 	retryEvery      = time.Second           // after a write that failed
 	againAfter      = 10 * time.Millisecond // where a descriptor that does not block takes nothing
 )
@@ -69,10 +69,10 @@ type Writer struct {
 // entry is a line, or a flush.
 type entry struct {
 	text []byte     // nil: a flush
-	done chan error // has room for one; nil: nobody waits
+	done chan error // has room for one; nil: no goroutine waits
 }
 
-// end tells who waits for the entry how it ended.
+// end reports to the goroutine that waits for the entry, if there is one, how it ended.
 func (e entry) end(err error) {
 	if e.done != nil {
 		e.done <- err
@@ -111,7 +111,7 @@ func (w *Writer) Write(line []byte) (int, error) {
 	if written == nil {
 		return len(line), nil
 	}
-	late := time.NewTimer(patience)
+	late := time.NewTimer(writeWithin)
 	defer late.Stop()
 	select {
 	case <-written:
@@ -308,8 +308,8 @@ func (w *Writer) notice(lost gap) []byte {
 	return line.Bytes()
 }
 
-// failed drops the line of which a write has failed. If somebody waits for a flush, it drops
-// what was to be written before that, and it reports whether it did.
+// failed drops the line of which a write has failed. If a flush waits, it drops what was to be
+// written before that, and it reports whether it did.
 func (w *Writer) failed(err error) (flushed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -326,7 +326,7 @@ func (w *Writer) failed(err error) (flushed bool) {
 	return flushed
 }
 
-// rest waits before the next try, or until somebody waits for a flush.
+// rest waits before the next try, or until there is a flush.
 func (w *Writer) rest() {
 	pause := time.NewTimer(retryEvery)
 	defer pause.Stop()

@@ -242,7 +242,7 @@ func TestTheEndDoesNotWaitForABrokenLog(t *testing.T) {
 	})
 }
 
-func TestTheEndWaitsForABlockedLogAsLongAsItIsTold(t *testing.T) {
+func TestTheEndWaitsForABlockedLogUntilItsContextEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &sink{gate: make(chan struct{})}
@@ -319,7 +319,7 @@ func TestAHandlerWithoutWarningsWritesNoNotice(t *testing.T) {
 	})
 }
 
-// TestAPipe is the real thing: a pipe that nobody reads, and then one without a reader.
+// TestAPipe is the real thing: a pipe that is not read, and then one without a reader.
 func TestAPipe(t *testing.T) {
 	t.Parallel()
 	reader, writer, err := os.Pipe()

@@ -44,8 +44,8 @@ func (s *Store) explain(err error) error {
 // their index and the directory.
 const handles = 4
 
-// unopened adds what the system says to SQLite's "unable to open database file", which tells
-// nothing of a process that has too few descriptors left. It opens the directory: to close the
+// unopened adds what the system says to SQLite's "unable to open database file", which is
+// silent about a process that has too few descriptors left. It opens the directory: to close the
 // file itself would end the locks that SQLite has on it.
 func (s *Store) unopened(err error) error {
 	for range handles {
