@@ -78,6 +78,10 @@ func alarms() []alarm {
 			`queue="default"`, "Queue default is paused, and runs are due on it"},
 		{"EventsDropped", eventsDropped, []string{`durable_events_dropped_total 0x5 7x20`}, above(0), "4m", "8m", `instance="a"`,
 			"Events of a are dropped: the webhook does not take them"},
+		{"LogLost", logUnread, []string{`durable_log_blocked_seconds 0x5 90x20`}, above(60), "4m", "6m", `instance="a"`,
+			"The log of the worker on a is not read, or cannot be written"},
+		{"LogLost", logBroken, []string{`durable_log_lines_dropped_total 0x5 7x20`}, above(0), "4m", "8m", `instance="a"`,
+			"The log of the worker on a is not read, or cannot be written"},
 		{"SampleOld", databaseAway, []string{`durable_survey_age_seconds 200x20`}, above(180), "4m", "6m", "", "What is known of the database is old: no scrape gets an answer"},
 	}
 }

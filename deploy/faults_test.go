@@ -3,7 +3,9 @@ package deploy_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"github.com/durable-worker/durable-worker/lock"
 	"github.com/durable-worker/durable-worker/observe"
 	"github.com/durable-worker/durable-worker/observe/events"
+	"github.com/durable-worker/durable-worker/observe/logs"
 	"github.com/durable-worker/durable-worker/observe/metrics"
 	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store"
@@ -30,6 +33,7 @@ type site struct {
 	tally  *observe.Tally
 	worker *durable.Worker
 	stream *events.Stream
+	log    *logs.Writer
 	sample *operate.Sample
 	locks  *metrics.LockProbe
 	readAt time.Time
@@ -52,6 +56,9 @@ func (s *site) close() {
 	s.db.set(nil)
 	close(s.free)
 	s.ended.Wait()
+	if s.log != nil {
+		_ = s.log.Flush(context.Background()) // it may be broken
+	}
 }
 
 func (s *site) elapsed() time.Duration { return time.Since(s.began) }
@@ -107,6 +114,9 @@ func (s *site) snapshot() metrics.Snapshot {
 	if s.stream != nil {
 		e := s.stream.Totals()
 		shown.Events = &metrics.Events{Sent: e.Sent, Dropped: e.Dropped, Failed: e.Failed, Waiting: e.Waiting}
+	}
+	if s.log != nil {
+		shown.Log = &metrics.Log{Dropped: s.log.Dropped(), Blocked: s.log.Blocked()}
 	}
 	return shown
 }
@@ -358,6 +368,27 @@ func eventsDropped(_ *testing.T, s *site) {
 	s.work(nil, func(c *durable.WorkerConfig) { c.Hooks = s.stream.Hooks() })
 	s.enqueue(3)
 	s.pass(5 * time.Minute)
+}
+
+// place is where a log goes.
+type place func(line []byte) (int, error)
+
+func (p place) Write(line []byte) (int, error) { return p(line) }
+
+// logInto has the worker of the site log, and execute something.
+func (s *site) logInto(to place) {
+	s.log = logs.New(to, logs.Config{})
+	s.work(nil, func(c *durable.WorkerConfig) { c.Logger = slog.New(slog.NewTextHandler(s.log, nil)) })
+	s.enqueue(3)
+	s.pass(5 * time.Minute)
+}
+
+func logUnread(_ *testing.T, s *site) {
+	s.logInto(func(line []byte) (int, error) { <-s.free; return len(line), nil })
+}
+
+func logBroken(_ *testing.T, s *site) {
+	s.logInto(func([]byte) (int, error) { return 0, syscall.EPIPE })
 }
 
 func databaseAway(_ *testing.T, s *site) {

@@ -95,7 +95,9 @@ type WorkerConfig struct {
 	// like the poll. At least 1 s, at most 100 years; default 1 min.
 	SweepInterval time.Duration
 	// Logger receives the life of runs (debug), and what people should see (info and above).
-	// Default: nothing is logged.
+	// The worker waits for its handler: if writes of yours may block, as those to a pipe do
+	// when nothing reads it, write through package observe/logs, or outcomes are not settled
+	// and timeouts not enforced meanwhile. Default: nothing is logged.
 	Logger *slog.Logger
 
 	// Elapsed is the worker's monotonic clock. Default lease.Elapsed. A

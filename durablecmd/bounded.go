@@ -4,8 +4,11 @@ import (
 	linked "container/list"
 	"context"
 	"crypto/tls"
+	"errors"
+	"log/slog"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/durable-worker/durable-worker/operate/access"
 )
@@ -21,19 +24,56 @@ const maxProbes = 64
 type bounded struct {
 	net.Listener
 
-	most int
+	most   int
+	what   string // it listens for
+	logger *slog.Logger
+	closed chan struct{}
+	close  func() // closes it, once
 
 	mu        sync.Mutex
 	open      int
 	strangers linked.List // of *placed, the oldest first: no request on them has said who makes it
 }
 
-func newBounded(listener net.Listener, most int) *bounded {
-	return &bounded{Listener: listener, most: most}
+func newBounded(listener net.Listener, most int, what string, logger *slog.Logger) *bounded {
+	closed := make(chan struct{})
+	return &bounded{Listener: listener, most: most, what: what, logger: logger, closed: closed, close: sync.OnceFunc(func() { close(closed) })}
 }
 
-// Accept waits for a connection that has a place.
+// Close ends the listener.
+func (b *bounded) Close() error {
+	b.close()
+	return b.Listener.Close()
+}
+
+const (
+	acceptPause    = 5 * time.Millisecond // before a failed accept is repeated; doubles
+	acceptPauseMax = time.Second
+	acceptLogEvery = time.Minute // at most
+)
+
+// Accept waits for a connection that has a place. A process without free descriptors, or a
+// system without memory, is waited for and logged, because it does not concern the runs that are executing.
 func (b *bounded) Accept() (net.Conn, error) {
+	var logged time.Time
+	for pause := acceptPause; ; pause = min(2*pause, acceptPauseMax) {
+		conn, err := b.accept()
+		if err == nil || errors.Is(err, net.ErrClosed) {
+			return conn, err
+		}
+		if time.Since(logged) > acceptLogEvery {
+			b.logger.Warn("connections cannot be accepted, will be retried", "event", "listener.accept_failed", "listener", b.what, "error", err)
+			logged = time.Now()
+		}
+		select {
+		case <-b.closed:
+		case <-time.After(pause):
+		}
+	}
+}
+
+// accept waits for a connection that has a place, or for a failure.
+func (b *bounded) accept() (net.Conn, error) {
 	for {
 		conn, err := b.Listener.Accept()
 		if err != nil {

@@ -174,7 +174,7 @@ func (p *program) operating(db backend.Store, locks lock.Locks) operate.Config {
 
 // repeating reports on stderr, for the person at the terminal, that a command repeats a call.
 func (p *program) repeating(err error, pause time.Duration) {
-	fmt.Fprintf(p.stderr, "%s: the connection to the database was lost, trying again in %v: %s\n", p.name, pause, printable(err.Error()))
+	fmt.Fprintf(p.errors(), "%s: the connection to the database was lost, trying again in %v: %s\n", p.name, pause, printable(err.Error()))
 }
 
 // asOperator does a command's work on behalf of the user who runs the program.

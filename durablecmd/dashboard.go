@@ -11,6 +11,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/internal/wire"
 	"github.com/durable-worker/durable-worker/lock"
+	"github.com/durable-worker/durable-worker/observe/logs"
 	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/operate/access"
 	"github.com/durable-worker/durable-worker/operate/api"
@@ -24,8 +25,9 @@ type dashboardVerb struct{}
 
 // Run serves until it is signalled.
 func (dashboardVerb) Run(ctx context.Context, p *program) error {
+	p.service = true
 	return p.withStore(ctx, served, func(ctx context.Context, db backend.Store, config Config) error {
-		logger := newLogger(p.stderr, config.LogLevel, config.LogFormat)
+		logger := newLogger(p.errors(), config.LogLevel, config.LogFormat)
 		switch config.DashboardAddr {
 		case "":
 			config.DashboardAddr = dashboardAlone
@@ -46,7 +48,7 @@ func (dashboardVerb) Run(ctx context.Context, p *program) error {
 		if config.DashboardCert != "" {
 			scheme = "https"
 		}
-		fmt.Fprintf(p.stdout, "%s://%s/\n", scheme, board.listener.Addr())
+		fmt.Fprintf(logs.New(p.stdout, logs.Config{}), "%s://%s/\n", scheme, board.listener.Addr())
 		return board.serve(ctx)
 	})
 }
@@ -75,7 +77,7 @@ func (p *program) listenDashboard(ctx context.Context, config Config, logger *sl
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", varDashboardAddr, err)
 	}
-	listener = newBounded(listener, maxDashboard)
+	listener = newBounded(listener, maxDashboard, "dashboard", logger)
 	if config.DashboardCert != "" {
 		pair, err := tls.LoadX509KeyPair(config.DashboardCert, config.DashboardKey)
 		if err != nil {

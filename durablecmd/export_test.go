@@ -77,3 +77,16 @@ func ProbingLocks(probe func(context.Context) (lock.Health, error), now func() t
 		return found.health, found.metrics()
 	}
 }
+
+// Accepting is the listener of health checks around another one.
+func Accepting(listener net.Listener, logger *slog.Logger) net.Listener {
+	return newBounded(listener, maxProbes, "health", logger)
+}
+
+// OutliveBrokenPipes does to this process what the commands that serve do to theirs.
+func OutliveBrokenPipes() { outliveBrokenPipes() }
+
+// Watching turns signals into what they ask for, until ctx ends.
+func Watching(ctx context.Context, signals <-chan os.Signal, logger *slog.Logger, stop func()) {
+	(&program{signals: signals}).watch(ctx, logger, newHealth(""), func(error) { stop() })
+}

@@ -80,12 +80,12 @@ func (p *program) complain(err error) {
 	failed := operate.FailureOf(err, codeOf(err))
 	failed.Error.Message = unprefixed(failed.Error.Message)
 	if p.wantsJSON() {
-		_ = newEncoder(p.stderr).Encode(failed) // there is no other place to report it
+		_ = newEncoder(p.errors()).Encode(failed) // there is no other place to report it
 		return
 	}
-	fmt.Fprintf(p.stderr, "%s: %s\n", p.name, printableLines(failed.Error.Message))
+	fmt.Fprintf(p.errors(), "%s: %s\n", p.name, printableLines(failed.Error.Message))
 	if code := codeOf(err); code == codeUsage {
-		fmt.Fprintf(p.stderr, "Run %q for usage.\n", p.path+" --help")
+		fmt.Fprintf(p.errors(), "Run %q for usage.\n", p.path+" --help")
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/durable-worker/durable-worker/durablecmd/builtin"
 	"github.com/durable-worker/durable-worker/lock"
 	"github.com/durable-worker/durable-worker/observe"
+	"github.com/durable-worker/durable-worker/observe/logs"
 	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -62,6 +63,7 @@ func start(own Program) {
 		name: filepath.Base(os.Args[0]), setup: own.Setup, jobs: own.Jobs, seams: own.seams(), args: os.Args[1:], environ: os.Environ(),
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		signals: signals, oneSignal: oneSignal, exit: os.Exit, terminal: terminalOf, now: time.Now, setDefault: slog.SetDefault, setTracing: otel.SetTracerProvider,
+		brokenPipes: outliveBrokenPipes,
 	}
 	os.Exit(p.run(context.Background()))
 }
@@ -85,7 +87,10 @@ type program struct {
 	exit           func(code int)
 	terminal       func(w io.Writer) (size screen, ok bool)
 	jobs           []durable.JobInfo
-	path           string // of the command, once the arguments are read
+	path           string       // of the command, once the arguments are read
+	service        bool         // it serves until it is stopped, and does not wait for the reader of its log
+	lines          *logs.Writer // of the log of a service; nil: stderr
+	brokenPipes    func()       // keeps a write to a broken pipe from ending the process; nil: it does not
 	setDefault     func(*slog.Logger)
 	setTracing     func(trace.TracerProvider)
 	redact         *operate.Redaction // nil: nothing is hidden
@@ -105,6 +110,7 @@ const (
 
 // run does what the arguments say and returns the exit code.
 func (p *program) run(ctx context.Context) int {
+	defer p.finishLog(finishWithin)
 	verb, err := p.parse()
 	if err == nil && verb != nil {
 		err = verb(ctx)
@@ -163,53 +169,11 @@ func (p *program) leave(ended <-chan struct{}) {
 	case <-p.signals:
 	}
 	p.complain(fmt.Errorf("%w, but the command did not stop in time: exiting", errInterrupted))
+	p.finishLog(hurryWithin)
 	p.exit(exitFailed)
 }
 
 var errInterrupted = errors.New("interrupted")
-
-// config reads the environment and makes the program's logger, of the given
-// level where the environment names none.
-func (p *program) config(level string) (Config, *slog.Logger, error) {
-	_, terminal := p.terminal(p.stderr)
-	config, warnings, err := loadConfig(p.environ, terminal)
-	if err != nil {
-		return config, nil, err
-	}
-	if p.redact, err = operate.NewRedaction(list(config.Redact)...); err != nil {
-		return config, nil, err
-	}
-	if config.given[varLogLevel] {
-		level = config.LogLevel
-	}
-	logger := newLogger(p.stderr, level, config.LogFormat)
-	for _, warning := range warnings {
-		logger.Warn(warning, "event", "config.unknown_variable")
-	}
-	return config, logger, nil
-}
-
-// newLogger makes the logger of the configuration. Both formats escape control
-// characters in what they are given.
-func newLogger(w io.Writer, level, format string) *slog.Logger {
-	options := &slog.HandlerOptions{}
-	var threshold slog.Level
-	_ = threshold.UnmarshalText([]byte(level)) // loadConfig has checked it
-	options.Level = threshold
-	if format == "json" {
-		options.ReplaceAttr = durationAsText
-		return slog.New(slog.NewJSONHandler(plainJSON{w}, options)) // one Write a record
-	}
-	return slog.New(slog.NewTextHandler(w, options))
-}
-
-// durationAsText has JSON say 1.5s, as text does, also in lines of handlers.
-func durationAsText(_ []string, a slog.Attr) slog.Attr {
-	if a.Value.Kind() == slog.KindDuration {
-		a.Value = slog.StringValue(a.Value.Duration().String())
-	}
-	return a
-}
 
 // terminalOf reports whether w is a terminal that can be redrawn.
 func terminalOf(w io.Writer) (screen, bool) {

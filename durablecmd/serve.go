@@ -16,6 +16,7 @@ import (
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/lock"
 	"github.com/durable-worker/durable-worker/observe"
+	"github.com/durable-worker/durable-worker/observe/logs"
 	"github.com/durable-worker/durable-worker/observe/metrics"
 	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store"
@@ -56,7 +57,7 @@ func serve(ctx context.Context, listener net.Listener, health *health, logger *s
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}
 	server.SetKeepAlivesEnabled(false)
-	return serveUntil(ctx, server, newBounded(listener, maxProbes), "health listener")
+	return serveUntil(ctx, server, newBounded(listener, maxProbes, "health", logger), "health listener")
 }
 
 // serveUntil serves until ctx ends, and then for a moment.
@@ -84,6 +85,8 @@ func serveUntil(ctx context.Context, server *http.Server, listener net.Listener,
 type health struct {
 	mux     *http.ServeMux // App.Handle adds to it
 	version string         // of the program
+	lines   *logs.Writer   // of the log; nil: it is not known how it fares
+	patient time.Duration  // how long the log may take one write
 
 	mu     sync.Mutex
 	worker *durable.Worker
@@ -118,6 +121,22 @@ func (h *health) lockProbe() *lockProbe {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.locks
+}
+
+// hear makes the state of the log a part of the answer: it fails when one write has taken
+// longer than the given time. Call it before anything is served.
+func (h *health) hear(lines *logs.Writer, patient time.Duration) { h.lines, h.patient = lines, patient }
+
+// unheard says that the log is not read; empty: it is, or its writes fail, which a restart
+// would not change.
+func (h *health) unheard() string {
+	if h.lines == nil {
+		return ""
+	}
+	if blocked := h.lines.Blocked(); blocked > h.patient {
+		return fmt.Sprintf("the log is not read: a write to it has not returned for %v", blocked.Round(time.Second))
+	}
+	return ""
 }
 
 // hurry ends the worker's drain, if there is a worker.
@@ -189,6 +208,7 @@ func (h *health) readiness(ctx context.Context) readiness {
 	if found := h.lockProbe().latest(ctx); found != nil {
 		r.Locks = &found.health
 	}
+	unheard := h.unheard()
 	switch {
 	case s.Draining:
 		return notReady(r, "draining")
@@ -198,18 +218,24 @@ func (h *health) readiness(ctx context.Context) readiness {
 		return notReady(r, "the database's schema does not fit this program: "+s.Misfit)
 	case !s.Ready:
 		return notReady(r, "the worker is not in touch with its database")
+	case unheard != "":
+		return notReady(r, unheard)
 	default:
 		r.Ready = true
 		return r
 	}
 }
 
-// newHealth serves /healthz, which says that the process answers, /readyz, which
-// says that the worker takes work, and /metrics.
+// newHealth serves /healthz, which says that the process answers and is heard, /readyz,
+// which says that the worker takes work, and /metrics.
 func newHealth(version string) *health {
 	mux := http.NewServeMux()
 	h := &health{mux: mux, version: version}
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		if reason := h.unheard(); reason != "" {
+			answer(w, http.StatusServiceUnavailable, map[string]string{"status": "failing", "reason": reason})
+			return
+		}
 		answer(w, http.StatusOK, map[string]string{"status": "ok"})
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, request *http.Request) {
@@ -240,6 +266,9 @@ func (h *health) metrics(ctx context.Context) metrics.Snapshot {
 		shown.Database = sample.latest(ctx)
 	}
 	shown.Locks = h.lockProbe().latest(ctx).metrics()
+	if h.lines != nil {
+		shown.Log = &metrics.Log{Dropped: h.lines.Dropped(), Blocked: h.lines.Blocked()}
+	}
 	if worker == nil {
 		return shown
 	}

@@ -29,6 +29,7 @@ const stopTimeout = 10 * time.Second
 // needs an order is nested: a signal only ends the worker's context, the worker drains
 // inside its own actor, and the health listener answers until it has drained.
 func (workVerb) Run(ctx context.Context, p *program) error {
+	p.service = true
 	config, logger, err := p.config("info")
 	if err != nil {
 		return err
@@ -44,6 +45,7 @@ func (workVerb) Run(ctx context.Context, p *program) error {
 	var group run.Group
 	var worked, served, shown error // the group keeps the first error only
 	health := newHealth(p.seams.versionOf())
+	health.hear(p.lines, config.LeaseDuration)
 	p.makeDefault(logger)
 
 	stop, stopWork := context.WithCancelCause(ctx)
@@ -77,7 +79,7 @@ func (workVerb) Run(ctx context.Context, p *program) error {
 const oneSignal = 100 * time.Millisecond
 
 // watch turns signals into what they ask for, until ctx ends: the first stops,
-// the second hurries, the third exits.
+// the second hurries, the third exits. It does that first and logs it afterwards.
 func (p *program) watch(ctx context.Context, logger *slog.Logger, health *health, stop context.CancelCauseFunc) {
 	for count := 1; ; count++ {
 		var s os.Signal
@@ -88,13 +90,14 @@ func (p *program) watch(ctx context.Context, logger *slog.Logger, health *health
 		}
 		switch count {
 		case 1:
-			logger.Info("signal received, draining; a second one ends the drain immediately", "event", "signal.drain", "signal", s.String())
 			stop(fmt.Errorf("%w: %s", errInterrupted, s))
+			logger.Info("signal received, draining; a second one ends the drain immediately", "event", "signal.drain", "signal", s.String())
 		case 2:
-			logger.Warn("second signal received, cancelling handlers; a third one exits immediately", "event", "signal.hurry", "signal", s.String())
 			health.hurry()
+			logger.Warn("second signal received, cancelling handlers; a third one exits immediately", "event", "signal.hurry", "signal", s.String())
 		default:
 			logger.Error("third signal received, exiting; the leases of the running runs expire", "event", "signal.exit", "signal", s.String())
+			p.finishLog(hurryWithin)
 			p.exit(exitFailed)
 			return
 		}

@@ -23,6 +23,7 @@ var goroutines = excuses{
 	"store/postgres/listen.go":      "calls the caller's wake; Listen waits for it",
 	"durablecmd/builtin/exec.go":    "waits for the command to end; perform waits for it",
 	"durablecmd/events.go":          "the sender of events and its heartbeat; the end of the feed waits for them",
+	"observe/logs/writer.go":        "writes what waits; Flush waits for it, but not for a write that does not return",
 	"observe/events/stream.go":      "calls the user's sink; send waits for it",
 	"durablecmd/main.go":            "watches for signals; the function that ends the verb's context waits for it",
 	"durablecmd/serve.go":           "the HTTP server; serve waits for it",

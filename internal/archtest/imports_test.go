@@ -42,6 +42,7 @@ var law = map[string][]string{
 	"observe":             {"store", "lock", "lease"},
 	"observe/metrics":     {"observe", "store"},
 	"observe/events":      {"observe", "store", "internal/storable"},
+	"observe/logs":        {"lease"},
 	"observe/tracing":     {"observe", "store", "lease", "internal/storable"},
 	"internal/otlp":       {},
 	"internal/otlp/*":     {},
@@ -61,10 +62,10 @@ var law = map[string][]string{
 	"store/backend":             {"store", "lock", "lease", "lock/redislock", "store/postgres", "store/sqlite", "store/memory"},
 
 	"durablecmd/builtin":    {"durable", "store"},
-	"durablecmd":            {"operate/access", "operate/api", "operate/dashboard", "internal/wire", "internal/storable", "observe", "observe/metrics", "observe/events", "observe/tracing", "internal/otlp", "operate", "store/backend", "durablecmd/builtin", "durable", "store", "lock", "lease", "store/memory"},
+	"durablecmd":            {"operate/access", "operate/api", "operate/dashboard", "internal/wire", "internal/storable", "observe", "observe/metrics", "observe/events", "observe/logs", "observe/tracing", "internal/otlp", "operate", "store/backend", "durablecmd/builtin", "durable", "store", "lock", "lease", "store/memory"},
 	"durablecmd/internal/*": {"durable", "store", "lease"},
 	"cmd/durable-worker":    {"durablecmd", "durablecmd/builtin", "durable"},
-	"examples/*":            {"durablecmd", "limit", "observe", "observe/events", "observe/tracing", "operate", "store/backend", "durable", "store", "store/postgres", "store/sqlite", "store/memory", "lock", "lease", "lock/redislock", "heartbeat"},
+	"examples/*":            {"durablecmd", "limit", "observe", "observe/events", "observe/logs", "observe/tracing", "operate", "store/backend", "durable", "store", "store/postgres", "store/sqlite", "store/memory", "lock", "lease", "lock/redislock", "heartbeat"},
 	"examples/*/internal/*": {"*"},
 
 	"deploy":             {},

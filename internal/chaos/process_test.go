@@ -93,6 +93,12 @@ const (
 // startWorker runs a worker process with short terms until the test ends.
 func startWorker(t *testing.T, dsn, name string, env ...string) *worker {
 	t.Helper()
+	return startWorkerIn(t, dsn, name, func(*exec.Cmd) {}, env...)
+}
+
+// startWorkerIn is startWorker in other surroundings.
+func startWorkerIn(t *testing.T, dsn, name string, surround func(*exec.Cmd), env ...string) *worker {
+	t.Helper()
 	w := &worker{t: t, name: name, done: make(chan struct{})}
 	w.cmd = exec.Command(os.Args[0], "work") //nolint:gosec // the test binary itself
 	w.cmd.Env = append(os.Environ(), "CHAOS_WORKER=1", "GORACE=atexit_sleep_ms=0", "DURABLE_DATABASE_URL="+dsn, "DURABLE_WORKER_NAME="+name,
@@ -100,6 +106,7 @@ func startWorker(t *testing.T, dsn, name string, env ...string) *worker {
 		"DURABLE_DRAIN_TIMEOUT="+drainTimeout.String(), "DURABLE_CANCEL_GRACE="+cancelGrace.String(), "DURABLE_HTTP_ADDR=off", "DURABLE_LOG_FORMAT=text")
 	w.cmd.Env = append(w.cmd.Env, env...)
 	w.cmd.Stdout, w.cmd.Stderr = w, w
+	surround(w.cmd)
 	require.NoError(t, w.cmd.Start())
 	go func() { _ = w.cmd.Wait(); close(w.done) }()
 	t.Cleanup(func() {

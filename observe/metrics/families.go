@@ -97,6 +97,13 @@ func (t *text) events(e *Events) {
 	t.number(int64(e.Waiting))
 }
 
+func (t *text) log(l *Log) {
+	t.family(counter, "durable_log_lines_dropped_total", "Lines of the log that were dropped: too many waited to be written, or a write failed.")
+	t.number(int64(l.Dropped))
+	t.family(gauge, "durable_log_blocked_seconds", "For how long the present write to the log has not returned; 0: there is none.")
+	t.seconds(l.Blocked)
+}
+
 func number(yes bool) int64 {
 	if yes {
 		return 1

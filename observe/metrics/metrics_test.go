@@ -47,7 +47,8 @@ func full() metrics.Snapshot {
 			Done: store.LimitTally{Admitted: 11, Refused: 6, Repaired: 1}}}}
 	return metrics.Snapshot{Totals: tally.Totals(), Version: "v1.4", Database: database,
 		Worker: &metrics.Worker{Ready: true, Capacity: 10, BeatLag: 3 * time.Millisecond, LeaseMargin: 0.75, SetAside: map[string]int{"reclaim": 2}},
-		Pools:  []store.Pool{{Name: "engine", Max: 4, Used: 1, Idle: 1, Waits: 2, Waited: time.Second}}}
+		Pools:  []store.Pool{{Name: "engine", Max: 4, Used: 1, Idle: 1, Waits: 2, Waited: time.Second}},
+		Log:    &metrics.Log{Dropped: 12, Blocked: 90 * time.Second}}
 }
 
 var (
@@ -149,6 +150,8 @@ func TestMetricsAreReadableInBothFormats(t *testing.T) {
 		for name, want := range map[string]float64{"admitted": 11, "refused": 6, "repaired": 1} {
 			require.InDelta(t, want, value("durable_limit_"+name+total, "durable_limit_"+name+`_total{limit="tenant"}`), 0, name)
 		}
+		require.InDelta(t, 12, value("durable_log_lines_dropped"+total, "durable_log_lines_dropped_total"), 0)
+		require.InDelta(t, 90, value("durable_log_blocked_seconds", "durable_log_blocked_seconds"), 0)
 		require.InDelta(t, 2, value("durable_set_aside", `durable_set_aside{doing="reclaim"}`), 0)
 		require.InDelta(t, 1, value("durable_pool_connections", `durable_pool_connections{pool="engine",state="used"}`), 0)
 		require.InDelta(t, 1, value("durable_lock_grants"+total, `durable_lock_grants_total{lock="a \"b\"\\\n",result="granted"}`), 0)

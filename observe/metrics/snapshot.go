@@ -23,6 +23,14 @@ type Snapshot struct {
 	Locks *LockProbe
 	// Events are the figures of a stream of events; nil: there is none.
 	Events *Events
+	// Log is how the log fares; nil: it is not known, see package observe/logs.
+	Log *Log
+}
+
+// Log is how a log fares: see logs.Writer.
+type Log struct {
+	Dropped uint64        // lines
+	Blocked time.Duration // for how long the present write has not returned
 }
 
 // Events are what happened to events, see package observe/events.
@@ -87,6 +95,9 @@ func Text(s Snapshot, format Format) []byte {
 	}
 	if s.Events != nil {
 		t.events(s.Events)
+	}
+	if s.Log != nil {
+		t.log(s.Log)
 	}
 	return t.end()
 }

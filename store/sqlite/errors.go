@@ -3,6 +3,8 @@ package sqlite
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -31,7 +33,27 @@ func (s *Store) explain(err error) error {
 		return fmt.Errorf("%s is damaged: %w", s.file.path, err)
 	case sqlite3.SQLITE_IOERR:
 		return fmt.Errorf("reading or writing %s: %w", s.file.path, err)
+	case sqlite3.SQLITE_CANTOPEN:
+		return s.unopened(err)
 	default:
 		return err
 	}
+}
+
+// handles is how many descriptors SQLite may need for one more connection: the file, its log,
+// their index and the directory.
+const handles = 4
+
+// unopened adds what the system says to SQLite's "unable to open database file", which is
+// silent about a process that has too few descriptors left. It opens the directory: to close the
+// file itself would end the locks that SQLite has on it.
+func (s *Store) unopened(err error) error {
+	for range handles {
+		dir, fault := os.Open(filepath.Dir(s.file.path))
+		if fault != nil {
+			return fmt.Errorf("%w: %w", err, fault)
+		}
+		defer func() { _ = dir.Close() }() // nothing was written
+	}
+	return err
 }

@@ -113,8 +113,9 @@ func Open(ctx context.Context, path string, config Config) (*Store, error) {
 		s.logger.Warn("the database file is within reach of others", "event", "store.file_exposed", "what", one.text, "do", one.hint)
 	}
 	if err := s.connect(ctx, config.Synchronous); err != nil {
+		err = s.explain(err) // before what it needs to know is closed
 		s.disconnect()
-		return nil, fmt.Errorf("open sqlite: %w", s.explain(err))
+		return nil, fmt.Errorf("open sqlite: %w", err)
 	}
 	return s, nil
 }

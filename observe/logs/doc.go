@@ -1,0 +1,12 @@
+// Package logs writes a log to a place that may stop taking it, and does not make the
+// program wait for it: a pipe that is not read any more, the pipe of a log driver that
+// hangs, a disk that is full.
+//
+//	lines := logs.New(os.Stderr, logs.Config{})
+//	logger := slog.New(slog.NewJSONHandler(lines, nil))
+//	defer lines.Flush(ctx)
+//
+// Every handler of package slog writes while it holds a lock, and a write to a pipe that is
+// full does not return. So one goroutine that logs stops all the others that do. Begin
+// reading at writer.go.
+package logs
