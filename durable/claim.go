@@ -75,6 +75,11 @@ func (c *claimer) ask(ctx context.Context, n int) (got answer, err error) {
 	if instead, is, err := c.prevented(ctx); is || err != nil {
 		return instead, err
 	}
+	if c.pending == nil {
+		if n = c.w.executors.room(n); n == 0 {
+			return answer{Next: claimPause}, nil
+		}
+	}
 	now := c.w.config.Elapsed()
 	n = c.plan.Size(n)
 	woken = c.wakeUps.Take(now)
