@@ -100,7 +100,7 @@ func (b *Begin) Sampled(s BeginSample) (effects BeginEffects) {
 			b.shortFrom = s.At
 		}
 		b.short = s.At + b.Lease
-		suffers := s.Waiting > 0 || s.Latency >= beginHigh*low
+		suffers := s.Waiting > 0 || b.executing > 0 && s.Latency >= beginHigh*low
 		if suffers && s.At-b.shortFrom >= b.Lease/beginTell && (!b.told || s.At-b.toldAt >= beginAgain) {
 			b.told, b.toldAt, effects.Tell = true, s.At, true
 		}
