@@ -2,9 +2,11 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/durable-worker/durable-worker/lease"
@@ -61,8 +63,13 @@ func (s *Store) renewals(ctx context.Context) *pgxpool.Pool {
 // sendRenewal sends a batch over the connection for heartbeats, or any other.
 func (s *Store) sendRenewal(ctx context.Context, b *batch) error {
 	err := s.send(ctx, s.renewals(ctx), b)
-	if err != nil {
-		s.keepBeat()
+	if err == nil {
+		return nil
+	}
+	s.keepBeat()
+	var refused *pgconn.ConnectError
+	if errors.As(err, &refused) && ctx.Err() == nil { // the connection had ended unnoticed, and there is no other for it
+		return s.send(ctx, s.renewals(ctx), &batch{Batch: *b.again(), names: b.names, rewritten: b.rewritten})
 	}
 	return err
 }
