@@ -75,6 +75,11 @@ func (c *claimer) ask(ctx context.Context, n int) (got answer, err error) {
 	if instead, is, err := c.prevented(ctx); is || err != nil {
 		return instead, err
 	}
+	if c.pending == nil {
+		if n = c.w.executors.room(n); n == 0 {
+			return answer{Next: claimPause}, nil
+		}
+	}
 	now := c.w.config.Elapsed()
 	n = c.plan.Size(n)
 	woken = c.wakeUps.Take(now)
@@ -136,6 +141,9 @@ func (c *claimer) prevented(ctx context.Context) (instead answer, is bool, err e
 	case c.pending == nil && c.w.settler.full():
 		c.interrupted()
 		return answer{Next: -1}, true, nil // woken when there is room
+	case c.pending == nil && !c.w.keeper.Check(ctx): // what is claimed now would be lost
+		c.interrupted()
+		return answer{Next: c.w.jittered(min(c.w.config.Terms.Duration/20, c.w.config.PollInterval))}, true, nil
 	case c.pending == nil && c.w.config.Process.reserved(c.w):
 		return answer{Next: roomPause}, true, nil
 	}

@@ -107,6 +107,10 @@ type WorkerConfig struct {
 	NewClaimID func() lease.ClaimID
 	// Random returns numbers in [0, 1), for jitter. Default math/rand/v2.
 	Random func() float64
+	// SchedulingLatency measures how long a goroutine that can continue waits for a CPU: it
+	// returns when one has, and how long that took. While it takes long the worker begins
+	// fewer handlers. Default: it yields and takes the time by Elapsed.
+	SchedulingLatency func() time.Duration
 	// Process is what this worker shares with the other workers of its process.
 	// Default: one for the whole program. In a test that simulates several
 	// processes, give the workers of each process one new(Process).

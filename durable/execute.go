@@ -16,7 +16,7 @@ var errExited = errors.New("handler exited: runtime.Goexit")
 // perform executes the handler and ends the run, whatever the handler does.
 func (x *execution) perform() {
 	if x.claim.ctx.Err() != nil { // lost or draining before it began
-		x.end(store.Outcome{Kind: store.HandedBack, Unbegun: true})
+		x.handBack()
 		return
 	}
 	ctx, stop := x.context()
@@ -203,6 +203,9 @@ func retryDelay(retry RetryPolicy, attempt int, err error) (delay time.Duration)
 	}()
 	return retry.Delay(attempt, err)
 }
+
+// handBack ends a run that has not begun.
+func (x *execution) handBack() { x.end(store.Outcome{Kind: store.HandedBack, Unbegun: true}) }
 
 // end settles the run and gives its slot back, unless that has been done.
 func (x *execution) end(o store.Outcome) {

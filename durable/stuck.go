@@ -132,6 +132,7 @@ func (x *execution) replace(resolution int32) bool {
 	if gone {
 		x.freeSlot()
 	}
+	x.w.executors.gaveUp()
 	x.w.aloneEnded(x.claim)
 	x.observeLost(observe.HandlerStuck)
 	return true

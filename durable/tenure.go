@@ -31,6 +31,9 @@ func NewWorker(db Store, config WorkerConfig) *Worker {
 	if config.Random == nil {
 		config.Random = rand.Float64
 	}
+	if config.SchedulingLatency == nil {
+		config.SchedulingLatency = yielding(config.Elapsed)
+	}
 	if config.Process == nil {
 		config.Process = &thisProcess
 	}
@@ -95,7 +98,7 @@ func (w *Worker) work(ctx context.Context) error {
 	w.keeper = heartbeat.New(observedRenewer{w}, heartbeat.Config{Terms: c.Terms, Elapsed: c.Elapsed, Random: c.Random, Logger: c.Logger})
 	w.claimer.init(handlers, w)
 	w.settler.init(w)
-	w.executors.init()
+	w.executors.init(w)
 	w.poller = poller.New(poller.Config{
 		Capacity: c.MaxConcurrentRuns, Batch: min(c.ClaimBatchSize, c.MaxConcurrentRuns), Interval: c.PollInterval,
 		Jitter: max(c.PollJitter, 0), Linger: 5 * time.Millisecond, Elapsed: c.Elapsed, Random: c.Random,
@@ -119,6 +122,7 @@ func (w *Worker) work(ctx context.Context) error {
 	asking.Go(func() { w.materializeLoop(ctx) })
 	asking.Go(func() { w.declareLoop(ctx) })
 	asking.Go(func() { w.sweepLoop(ctx) })
+	asking.Go(func() { w.measureLoop(ctx) })
 	if !c.NoListen {
 		asking.Go(func() { w.listenLoop(ctx) })
 	}
@@ -132,6 +136,7 @@ func (w *Worker) work(ctx context.Context) error {
 	w.passExpected()
 	reporter.Wake()
 	w.settler.lift()
+	w.executors.drain()
 	stuck := w.drain(cancelHandlers, asking.Wait)
 	w.executors.close()
 	overdue := time.AfterFunc(max(c.CancelGrace, time.Second), stopOuter)

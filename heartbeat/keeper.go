@@ -26,6 +26,7 @@ type Keeper struct {
 	config  Config
 	changed chan struct{} // something was held or released
 	lag     atomic.Int64  // of the last heartbeat, nanoseconds
+	failing atomic.Bool   // the last heartbeat failed
 
 	mu    sync.Mutex
 	beat  protocol.Beat
@@ -143,6 +144,7 @@ func (k *Keeper) renew(ctx context.Context, claims []lease.ClaimID) protocol.Bea
 	ctx, cancel := context.WithTimeout(ctx, k.config.Terms.Duration/6)
 	defer cancel()
 	renewed, err := k.renewer.Renew(ctx, claims, k.config.Terms.Duration)
+	k.failing.Store(err != nil && len(renewed) == 0)
 	if err == nil {
 		return protocol.BeatEvent{Kind: protocol.BeatAnswered, Claims: renewed}
 	}
@@ -214,6 +216,27 @@ func (k *Keeper) Margin() float64 {
 		least = min(least, float64(time.Duration(h.deadline.Load())-now)/float64(k.config.Terms.Duration))
 	}
 	return max(least, 0)
+}
+
+// Check reports whether heartbeats succeed. If the last one failed and nothing is held any
+// more it makes one that renews nothing, so that a failure does not last for want of a lease.
+func (k *Keeper) Check(ctx context.Context) bool {
+	if !k.failing.Load() {
+		return true
+	}
+	k.mu.Lock()
+	held := len(k.holds)
+	k.mu.Unlock()
+	if held > 0 {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, k.config.Terms.Duration/6)
+	defer cancel()
+	_, err := k.renewer.Renew(ctx, []lease.ClaimID{lease.NewClaimID()}, k.config.Terms.Duration)
+	if err == nil {
+		k.failing.Store(false)
+	}
+	return err == nil
 }
 
 // Lag is by how much the last heartbeat was answered later than it was due.

@@ -68,6 +68,7 @@ func TestMain(m *testing.M) {
 		})
 		registerMeet(app)
 		registerBounded(app)
+		registerSpin(app)
 		return nil
 	})
 }

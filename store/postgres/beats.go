@@ -26,7 +26,7 @@ const mostBeats = 16
 // the beat, though they might still stand.
 const beatRounds = 3
 
-// Renew extends leases, on connections that nothing else uses. Many of them
+// Renew extends leases, on connections that nothing else uses, as long as there is one. Many of them
 // expire together, so that one row is written for all. When the database refuses
 // that, or a transaction holds that row, each lease is renewed in a row of its own.
 func (s *Store) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
@@ -62,27 +62,9 @@ func (s *Store) renewEach(ctx context.Context, claims []lease.ClaimID, d time.Du
 			renewed = make([]lease.ClaimID, 0, len(claims))
 			return scanIDs(rows, func(id uuid.UUID) { renewed = append(renewed, lease.ClaimID(id)) })
 		})
-		return s.send(ctx, s.beats, b)
+		return s.sendRenewal(ctx, b)
 	})
 	return renewed, err
-}
-
-// beatIdle is after what time a process that is no worker closes the connection for
-// heartbeats that has checked the server.
-const beatIdle = time.Minute
-
-// closeUnneeded closes the connection for heartbeats after a while if no worker has registered
-// by then. If one does later, its first heartbeat opens another.
-func (s *Store) closeUnneeded(ctx context.Context) {
-	wait := time.NewTimer(beatIdle)
-	defer wait.Stop()
-	select {
-	case <-ctx.Done():
-	case <-wait.C:
-		if !s.works() {
-			s.beats.Reset()
-		}
-	}
 }
 
 // beat is a row of beats with the leases that this process believes to follow it. Each
@@ -233,7 +215,7 @@ func (s *Store) sendBeat(ctx context.Context, b *beat, d time.Duration, join, pa
 		ids = ids[:0]
 		return scanIDs(rows, func(id uuid.UUID) { ids = append(ids, id) })
 	})
-	if err := s.send(ctx, s.beats, batch); err != nil {
+	if err := s.sendRenewal(ctx, batch); err != nil {
 		return err
 	}
 	b.follow(ids)

@@ -245,6 +245,7 @@ func (s *Store) registerWorker(ctx context.Context, worker store.WorkerID) (int3
 	s.workers.mu.Lock()
 	defer s.workers.mu.Unlock()
 	s.workers.ids[worker.Instance] = id
+	s.keepBeat()
 	return id, nil
 }
 

@@ -108,7 +108,11 @@ func (s *Store) dropConnections() {
 		return
 	}
 	for _, pool := range s.pools() {
-		pool.Reset()
+		if pool == s.beats {
+			s.renewBeat()
+		} else {
+			pool.Reset()
+		}
 	}
 }
 

@@ -81,11 +81,25 @@ func (s *Store) Migrate(ctx context.Context) ([]Migration, error) {
 		}
 	}
 	if len(applied) > 0 {
-		for _, pool := range s.pools() {
-			pool.Reset() // statements prepared before may have other results now
-		}
+		s.forgetStatements(ctx)
 	}
 	return applied, nil
+}
+
+// forgetStatements forgets statements that were prepared before: they may have other results
+// now. The connection for heartbeats stays open.
+func (s *Store) forgetStatements(ctx context.Context) {
+	for _, pool := range s.pools() {
+		if pool != s.beats {
+			pool.Reset()
+		}
+	}
+	for _, conn := range s.beats.AcquireAllIdle(ctx) {
+		if conn.Conn().DeallocateAll(ctx) != nil {
+			_ = conn.Conn().Close(ctx)
+		}
+		conn.Release()
+	}
 }
 
 // migrateOne applies a step, unless the database has it.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -65,17 +64,22 @@ type Config struct {
 type Store struct {
 	config  Config
 	names   *namespace
-	general *pgxpool.Pool   // enqueue, inspect, lanes, migrations
-	engine  *pgxpool.Pool   // claim, settle, reclaim, heads, materialize, declare
-	beats   *pgxpool.Pool   // renewals, and nothing else
-	reading *pgxpool.Pool   // what operators read; without questions it has no connection
-	shared  bool            // general is the caller's: neither closed nor pinned
-	dial    *pgxpool.Config // of the connections that belong to no pool
-	served  atomic.Int64    // monotonic clock until which the schema is taken to be one we can serve; zero: not known
-	reset   atomic.Int64    // monotonic clock when the pools were last emptied, nanoseconds
-	clamped atomic.Int64    // when leases were last clamped, likewise
-	held    lately          // when a claim last gave up waiting for the row of a run
-	stuck   lately          // when a settle did
+	general *pgxpool.Pool // enqueue, inspect, lanes, migrations
+	engine  *pgxpool.Pool // claim, settle, reclaim, heads, materialize, declare
+	beats   *pgxpool.Pool // renewals, and nothing else
+	// beatLost says that a connection of beats may be missing, beatStale that the one there is
+	// may be of no use, and beatLife how old it may become; zero: any age.
+	beatLost  chan struct{}
+	beatStale atomic.Bool
+	beatLife  time.Duration
+	reading   *pgxpool.Pool   // what operators read; without questions it has no connection
+	shared    bool            // general is the caller's: neither closed nor pinned
+	dial      *pgxpool.Config // of the connections that belong to no pool
+	served    atomic.Int64    // monotonic clock until which the schema is taken to be one we can serve; zero: not known
+	reset     atomic.Int64    // monotonic clock when the pools were last emptied, nanoseconds
+	clamped   atomic.Int64    // when leases were last clamped, likewise
+	held      lately          // when a claim last gave up waiting for the row of a run
+	stuck     lately          // when a settle did
 	// sweepOpens says that a sweep under way has opened the only connection of general
 	sweepOpens atomic.Bool
 	// heldWaiters is when an admission met a waiter that another transaction had in hand
@@ -148,6 +152,7 @@ func open(ctx context.Context, config Config, connect func(*Store) error) (*Stor
 	s.lanes.ids = map[lane]store.LaneID{}
 	s.limits.byName, s.limits.lanes = limitSet{}, map[limitLane]struct{}{}
 	s.workers.ids = map[uuid.UUID]int32{}
+	s.beatLost = make(chan struct{}, 1)
 	s.hints.init()
 	if err := connect(s); err != nil {
 		s.closePools()
@@ -156,7 +161,7 @@ func open(ctx context.Context, config Config, connect func(*Store) error) (*Stor
 	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s.closing = cancel
 	s.running.Go(func() { s.sendHints(background) })
-	s.running.Go(func() { s.closeUnneeded(background) })
+	s.running.Go(func() { s.keepBeats(background) })
 	return s, nil
 }
 
@@ -223,8 +228,7 @@ func (s *Store) open(ctx context.Context, base *pgxpool.Config) (err error) {
 		general.MaxConns = s.config.MaxConns
 		general.MinConns = min(general.MinConns, general.MaxConns)
 	}
-	beats := beatsOf(base)
-	beats.MaxConnIdleTime = math.MaxInt64 // a worker has one when it needs it, also while the server is full
+	beats := s.beatsOf(base)
 	if s.config.Operators {
 		if s.config.MaxConns == 0 {
 			general.MaxConns = operatorConns
@@ -237,13 +241,6 @@ func (s *Store) open(ctx context.Context, base *pgxpool.Config) (err error) {
 		return err
 	}
 	return s.openEngine(ctx, base)
-}
-
-// beatsOf configures the pool for heartbeats.
-func beatsOf(base *pgxpool.Config) *pgxpool.Config {
-	beats := base.Copy()
-	beats.MaxConns, beats.MinConns, beats.MinIdleConns = beatConns, 0, 0
-	return beats
 }
 
 // openEngine makes the pools for what only workers and operators do.

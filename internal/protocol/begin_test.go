@@ -1,0 +1,157 @@
+package protocol_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/internal/protocol"
+)
+
+// crowd are handlers on one CPU, in virtual time: those that compute get 10 ms each in turn,
+// so that the latency is 10 ms times their number.
+type crowd struct {
+	begin   protocol.Begin
+	now     time.Duration
+	waiting int
+	takes   time.Duration // CPU time of a handler; zero: it waits for I/O, and does not end
+	work    []time.Duration
+	most    int
+	told    []time.Duration
+}
+
+// round lets those begin that may, and gives each handler one turn.
+func (c *crowd) round() {
+	for c.waiting > 0 && c.begin.Open() {
+		c.waiting--
+		c.begin.Began()
+		c.work = append(c.work, c.takes)
+	}
+	c.most = max(c.most, len(c.work))
+	began := c.now
+	if c.takes > 0 {
+		c.turn()
+	}
+	effects := c.begin.Sampled(protocol.BeginSample{At: c.now, Latency: c.now - began, Waiting: c.waiting})
+	if effects.Tell {
+		c.told = append(c.told, c.now)
+	}
+}
+
+func (c *crowd) turn() {
+	var left []time.Duration
+	for _, work := range c.work {
+		c.now += 10 * time.Millisecond
+		if work -= 10 * time.Millisecond; work <= 0 {
+			c.begin.Ended()
+		} else {
+			left = append(left, work)
+		}
+	}
+	c.work = left
+}
+
+func TestBegin_HandlersThatComputeLeaveHeartbeatsTheirTurn(t *testing.T) {
+	for lease, most := range map[time.Duration]int{time.Second: 16, 3 * time.Second: 16, 30 * time.Second: 64} {
+		c := crowd{begin: protocol.Begin{Lease: lease, Floor: 4}, waiting: 1000, takes: 150 * time.Millisecond}
+		for rounds := 0; c.waiting > 0 || len(c.work) > 0; rounds++ {
+			require.Less(t, rounds, 10_000, "each begins")
+			c.round()
+		}
+		require.LessOrEqual(t, c.most, most, "lease %v", lease)
+		require.Less(t, c.now, 151*time.Second, "the CPU is never idle")
+		require.NotEmpty(t, c.told)
+		for i := 1; i < len(c.told); i++ {
+			require.GreaterOrEqual(t, c.told[i]-c.told[i-1], time.Minute)
+		}
+	}
+}
+
+func TestBegin_HandlersThatWaitBeginWithinAFewRounds(t *testing.T) {
+	c := crowd{begin: protocol.Begin{Lease: 30 * time.Second, Floor: 4}, waiting: 1000}
+	for range 9 {
+		c.round()
+	}
+	require.Zero(t, c.waiting)
+	require.Zero(t, c.now)
+	require.Equal(t, math.MaxInt, c.begin.Room(c.now, 0), "claims are not bounded")
+	require.Empty(t, c.told)
+}
+
+func sample(b *protocol.Begin, at, latency time.Duration, waiting int) protocol.BeginEffects {
+	return b.Sampled(protocol.BeginSample{At: at, Latency: latency, Waiting: waiting})
+}
+
+// executing returns a Begin with a lease of 30 s and so many handlers, which have begun while
+// the latency was low.
+func executing(n int) *protocol.Begin {
+	b := &protocol.Begin{Lease: 30 * time.Second, Floor: 4}
+	for range n {
+		if !b.Open() {
+			sample(b, 0, 0, 1)
+		}
+		b.Began()
+	}
+	return b
+}
+
+func TestBegin_ModerateLatencyReplacesAndHighLatencyShrinks(t *testing.T) {
+	b := executing(100)
+	b.Ended()
+	sample(b, time.Second, 400*time.Millisecond, 10)
+	require.False(t, b.Open())
+	b.Ended()
+	require.True(t, b.Open(), "one begins when one ends")
+	b.Began()
+	sample(b, 2*time.Second, 2*time.Second, 10)
+	for range 99 - 73 {
+		require.False(t, b.Open())
+		b.Ended()
+	}
+	require.True(t, b.Open())
+	for at := 3 * time.Second; at < 30*time.Second; at += time.Second {
+		sample(b, at, 2*time.Second, 10)
+	}
+	for range 70 {
+		b.Ended()
+	}
+	require.True(t, b.Open(), "a few may always execute")
+}
+
+func TestBegin_HandlersThatTakeLongDoNotKeepOthersOutForever(t *testing.T) {
+	b := executing(4)
+	for at := range 20 {
+		sample(b, time.Duration(at)*time.Second, 400*time.Millisecond, 1)
+		require.True(t, b.Open())
+		b.Began()
+	}
+}
+
+func TestBegin_AWorkerShortOfCPUClaimsWhatCanBegin(t *testing.T) {
+	b := executing(50)
+	require.Equal(t, math.MaxInt, b.Room(0, 0))
+	b.Ended()
+	sample(b, time.Second, 400*time.Millisecond, 0)
+	require.Equal(t, 0, b.Room(time.Second, 0))
+	b.Ended()
+	b.Ended()
+	require.Equal(t, 2, b.Room(2*time.Second, 0))
+	require.Equal(t, 1, b.Room(2*time.Second, 1))
+	require.Equal(t, 0, b.Room(2*time.Second, 5))
+	require.Equal(t, math.MaxInt, b.Room(31*time.Second, 0), "a lease later it is short no more")
+}
+
+func TestBegin_WhatHasNotBegunForAQuarterOfTheLeaseIsHandedBack(t *testing.T) {
+	b := executing(4)
+	require.Equal(t, 12500*time.Millisecond, sample(b, 20*time.Second, time.Second, 4).HandBack)
+}
+
+func TestBegin_OneSlowTurnIsNotWorthAWord(t *testing.T) {
+	b := executing(50)
+	require.False(t, sample(b, time.Second, 2*time.Second, 5).Tell)
+	require.False(t, sample(b, 40*time.Second, 2*time.Second, 5).Tell, "the first one is long ago")
+	require.False(t, sample(b, 42*time.Second, 400*time.Millisecond, 0).Tell, "nothing waits, and it is moderate")
+	require.True(t, sample(b, 43*time.Second, 400*time.Millisecond, 1).Tell)
+}
