@@ -384,7 +384,8 @@ create table durable.limits (
     hash        text not null,              -- of what the code declares; empty: an operator's own
     declared_at timestamptz,                -- by a worker, whatever its hash; null: never
     hash_at     timestamptz not null,       -- when a worker last declared this hash
-    brought_at  timestamptz not null        -- when the worker that brought this hash had started
+    brought_at  timestamptz not null,       -- when the worker that brought this hash had started
+    secret      uuid default gen_random_uuid() -- what the numbers of its gates are made with; null: none
 );
 
 -- Lanes in which runs of a limit have waited; negative: isolated ones. Committed before

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 // Bounds of limits, and of how runs use them.
@@ -115,6 +117,9 @@ type Limit struct {
 	WhenFull   LimitAction   // for runs that do not set their own
 	RetryAfter time.Duration // for FullRetry: MinLimitRetry to MaxDelay
 	State      LimitState    // set by operators; not part of what the code declares
+	// Secret keeps who chooses keys from computing which of them share a gate. A store makes
+	// one for a new limit that brings none. Zero, as read: the limit is older than secrets.
+	Secret uuid.UUID
 	// Fault says why this program cannot apply the limit as it is stored, such as a kind that
 	// only a newer program knows. The limit then admits nothing, unless it is off. Stores set
 	// it when they read a limit, and do not store it.

@@ -173,7 +173,8 @@ WITH asked AS (
 -- end
 )
 SELECT
-    id, name, kind, most, period, burst, buckets, key_least, key_most, action, retry_after, state
+    id, name, kind, most, period, burst, buckets, key_least, key_most, action, retry_after, state,
+    coalesce(secret, '00000000-0000-0000-0000-000000000000')::uuid AS secret
 FROM durable.limits
 WHERE id = ANY (ARRAY(SELECT (abs(asked.gate) >> 43)::int FROM asked));
 

@@ -198,13 +198,15 @@ WITH known AS MATERIALIZED (
     FROM (
         SELECT
             pg_catalog.unnest(@limit_ids::int[]) AS id,
-            pg_catalog.unnest(@limit_names::text[]) AS name
+            pg_catalog.unnest(@limit_names::text[]) AS name,
+            pg_catalog.unnest(@limit_secrets::uuid[]) AS secret
     ) learnt
     WHERE NOT EXISTS (
         SELECT
         FROM durable.limits
         WHERE limits.id = learnt.id
           AND limits.name = learnt.name
+          AND coalesce(limits.secret, '00000000-0000-0000-0000-000000000000') = learnt.secret
           AND (limits.state <> 3 OR limits.declared_at IS NOT NULL)
     )
     UNION ALL

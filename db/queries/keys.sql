@@ -182,7 +182,8 @@ WITH replaced AS (
                   FROM (
                       SELECT
                           pg_catalog.unnest((@limit_ids::text)::int[]) AS id,
-                          pg_catalog.unnest((@limit_names::text)::text[]) AS name
+                          pg_catalog.unnest((@limit_names::text)::text[]) AS name,
+                          pg_catalog.unnest((@limit_secrets::text)::uuid[]) AS secret
                   ) learnt
                   WHERE NOT EXISTS (
                       SELECT
@@ -191,6 +192,7 @@ WITH replaced AS (
                           AND limit_lanes.lane = @lane::int
                       WHERE limits.id = learnt.id
                         AND limits.name = learnt.name
+                        AND coalesce(limits.secret, '00000000-0000-0000-0000-000000000000') = learnt.secret
                         AND (limits.state <> 3 OR limits.declared_at IS NOT NULL)
                   )
               )

@@ -5,7 +5,7 @@
 -- Index: limits_name_key. Locks: none.
 SELECT
     id, name, kind, most, period, burst, buckets, key_least, key_most, action, retry_after, state,
-    (declared_at IS NOT NULL)::boolean AS declared
+    coalesce(secret, '00000000-0000-0000-0000-000000000000')::uuid AS secret, (declared_at IS NOT NULL)::boolean AS declared
 FROM durable.limits
 WHERE name = ANY (@names::text[]);
 
@@ -31,7 +31,8 @@ ON CONFLICT DO NOTHING;
 -- name: LockLimits :many
 -- Index: limits_name_key. Locks: the rows by name, against another declaration or change.
 SELECT
-    id, name, kind, most, period, burst, buckets, key_least, key_most, action, retry_after, state
+    id, name, kind, most, period, burst, buckets, key_least, key_most, action, retry_after, state,
+    coalesce(secret, '00000000-0000-0000-0000-000000000000')::uuid AS secret
 FROM durable.limits
 WHERE name = ANY (@names::text[])
 ORDER BY name
@@ -43,7 +44,7 @@ FOR UPDATE;
 -- Idempotent: a repeat finds the names and inserts nothing.
 INSERT INTO durable.limits (
     name, kind, most, period, burst, buckets, key_least, key_most, action, retry_after,
-    hash, declared_at, hash_at, brought_at
+    hash, declared_at, hash_at, brought_at, secret
 )
 SELECT
     declared.name,
@@ -66,7 +67,8 @@ SELECT
             WHERE workers.instance = @instance
         ),
         now()
-    )
+    ),
+    declared.secret
 FROM (
     SELECT
         unnest(@names::text[]) AS name,
@@ -79,7 +81,8 @@ FROM (
         unnest(@key_mosts::int[]) AS key_most,
         unnest(@actions::smallint[]) AS action,
         unnest(@retry_afters::bigint[]) AS retry_after,
-        unnest(@hashes::text[]) AS hash
+        unnest(@hashes::text[]) AS hash,
+        unnest(@secrets::uuid[]) AS secret
 ) declared
 WHERE NOT EXISTS (
     SELECT
@@ -178,11 +181,11 @@ LIMIT 1;
 -- An operator's own limit. Index: limits_name_key. Idempotent: a repeat finds the name.
 INSERT INTO durable.limits (
     name, kind, most, period, burst, buckets, key_least, key_most, action, retry_after,
-    hash, edited, hash_at, brought_at
+    hash, edited, hash_at, brought_at, secret
 )
 VALUES (
     @name, @kind, @most, @period, @burst, @buckets, @key_least, @key_most, @action,
-    @retry_after, '', true, '-infinity', '-infinity'
+    @retry_after, '', true, '-infinity', '-infinity', @secret::uuid
 )
 ON CONFLICT (name) DO NOTHING;
 
@@ -581,7 +584,7 @@ LIMIT @most;
 -- Index: reads limits, a small table. Locks: none.
 SELECT
     id, name, kind, most, period, burst, buckets, key_least, key_most, action, retry_after, state,
-    edited, declared_at
+    coalesce(secret, '00000000-0000-0000-0000-000000000000')::uuid AS secret, edited, declared_at
 FROM durable.limits
 WHERE state <> 3
   AND (cardinality(@names::text[]) = 0 OR name = ANY (@names::text[]))

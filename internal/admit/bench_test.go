@@ -15,7 +15,7 @@ func BenchmarkDecide(b *testing.B) {
 			limit := semaphore(7, size.most)
 			depth := admit.Depth(size.room, size.gates, store.FullWait)
 			for i := range size.gates {
-				gate := admit.GateOf(7, fmt.Sprint(i))
+				gate := admit.GateFor(7, fmt.Sprint(i))
 				in.Gates = append(in.Gates, admit.Gate{ID: gate, Limit: limit, Depth: depth})
 				in.Waiters = append(in.Waiters, waiters(gate, 1, 200*i, 200*i+depth-1)...)
 			}

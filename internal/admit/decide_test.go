@@ -58,7 +58,7 @@ var (
 )
 
 func TestSemaphoreAdmitsTheFirstOfItsLine(t *testing.T) {
-	gate := admit.GateOf(7, "Acme")
+	gate := admit.GateFor(7, "Acme")
 	d := admit.Decide(&admit.Input{
 		Now: start, Room: 10,
 		Gates:   []admit.Gate{{ID: gate, Limit: semaphore(7, 5), Used: 2, Depth: 11}},
@@ -71,7 +71,7 @@ func TestSemaphoreAdmitsTheFirstOfItsLine(t *testing.T) {
 }
 
 func TestPriorityGoesBeforeTheDueInstantOverAllLanes(t *testing.T) {
-	gate := admit.GateOf(7, "")
+	gate := admit.GateFor(7, "")
 	d := admit.Decide(&admit.Input{
 		Now: start, Room: 2,
 		Gates:   []admit.Gate{{ID: gate, Limit: semaphore(7, 5)}},
@@ -85,7 +85,7 @@ func TestPriorityGoesBeforeTheDueInstantOverAllLanes(t *testing.T) {
 func TestPriorityGoesBeforeTheTurnsOfGates(t *testing.T) {
 	in := admit.Input{Now: start, Room: 3, Lanes: []admit.Lane{ours, {ID: 3, Priority: 4, Ours: true}}}
 	for i, lane := range []int32{1, 1, 3} {
-		gate := admit.GateOf(7, string(rune('a'+i)))
+		gate := admit.GateFor(7, string(rune('a'+i)))
 		in.Gates = append(in.Gates, admit.Gate{ID: gate, Limit: semaphore(7, 5)})
 		in.Waiters = append(in.Waiters, waiters(gate, lane, 10*i, 10*i+1)...)
 	}
@@ -93,7 +93,7 @@ func TestPriorityGoesBeforeTheTurnsOfGates(t *testing.T) {
 }
 
 func TestHeavyHeadBlocksItsLine(t *testing.T) {
-	gate := admit.GateOf(7, "k")
+	gate := admit.GateFor(7, "k")
 	heavy := admit.Use{Gate: gate, Weight: 4}
 	in := admit.Input{
 		Now: start, Room: 5,
@@ -112,7 +112,7 @@ func TestHeavyHeadBlocksItsLine(t *testing.T) {
 }
 
 func TestAllGatesOrNone(t *testing.T) {
-	tenant, github := admit.GateOf(1, "acme"), admit.GateOf(2, "")
+	tenant, github := admit.GateFor(1, "acme"), admit.GateFor(2, "")
 	uses := []admit.Use{{Gate: tenant, Weight: 1}, {Gate: github, Weight: 2}}
 	in := admit.Input{
 		Now: start, Room: 5,
@@ -146,7 +146,7 @@ func TestAllGatesOrNone(t *testing.T) {
 }
 
 func TestPlacesOfAnotherGateBelongToItsLineFirst(t *testing.T) {
-	tenant, github := admit.GateOf(1, "acme"), admit.GateOf(2, "")
+	tenant, github := admit.GateFor(1, "acme"), admit.GateFor(2, "")
 	in := admit.Input{
 		Now: start, Room: 5, Lanes: []admit.Lane{ours, theirs},
 		Gates:   []admit.Gate{{ID: tenant, Limit: semaphore(1, 5)}, {ID: github, Limit: semaphore(2, 1)}},
@@ -162,7 +162,7 @@ func TestPlacesOfAnotherGateBelongToItsLineFirst(t *testing.T) {
 
 func TestKeyWhoseWindowOfAllKeysIsBusyIsTriedAgain(t *testing.T) {
 	limit := dynamicWindow(20)
-	gate := admit.GateOf(4, "k")
+	gate := admit.GateFor(4, "k")
 	in := admit.Input{
 		Now: start, Room: 5, Lanes: []admit.Lane{ours},
 		Gates:   []admit.Gate{{ID: gate, Limit: limit}, {ID: admit.Parent(gate), Limit: limit, Busy: true}},
@@ -176,7 +176,7 @@ func TestKeyWhoseWindowOfAllKeysIsBusyIsTriedAgain(t *testing.T) {
 }
 
 func TestLockedRowRetainsItsPlaceAndIsTriedAgain(t *testing.T) {
-	gate := admit.GateOf(7, "k")
+	gate := admit.GateFor(7, "k")
 	in := admit.Input{
 		Now: start, Room: 5, Gates: []admit.Gate{{ID: gate, Limit: semaphore(7, 1)}}, Lanes: []admit.Lane{ours}, Waiters: waiters(gate, 1, 1, 2),
 	}
@@ -189,7 +189,7 @@ func TestLockedRowRetainsItsPlaceAndIsTriedAgain(t *testing.T) {
 func TestGatesGetOneRunEachBeforeAnyGetsASecond(t *testing.T) {
 	in := admit.Input{Now: start, Room: 5, Lanes: []admit.Lane{ours}}
 	for key, n := range map[string]int{"a": 100, "b": 200, "c": 300} {
-		gate := admit.GateOf(7, key)
+		gate := admit.GateFor(7, key)
 		in.Gates = append(in.Gates, admit.Gate{ID: gate, Limit: semaphore(7, 9), Depth: 3})
 		in.Waiters = append(in.Waiters, waiters(gate, 1, n, n+2)...)
 	}
@@ -203,7 +203,7 @@ func TestGatesGetOneRunEachBeforeAnyGetsASecond(t *testing.T) {
 }
 
 func TestLineThatMayHaveMoreThanWasReadGetsATurn(t *testing.T) {
-	gate := admit.GateOf(7, "k")
+	gate := admit.GateFor(7, "k")
 	in := admit.Input{Now: start, Room: 9, Gates: []admit.Gate{{ID: gate, Limit: semaphore(7, 9), Depth: 3}}, Lanes: []admit.Lane{ours}, Waiters: waiters(gate, 1, 1, 3)}
 	require.Equal(t, []admit.Turn{{Line: 1, DueAt: start, Gate: gate}}, admit.Decide(&in).Turns)
 	in.Gates[0].Depth = 4
@@ -213,7 +213,7 @@ func TestLineThatMayHaveMoreThanWasReadGetsATurn(t *testing.T) {
 }
 
 func TestClosedAndOpenStates(t *testing.T) {
-	gate := admit.GateOf(7, "k")
+	gate := admit.GateFor(7, "k")
 	for _, row := range []struct {
 		name     string
 		limit    store.Limit
@@ -236,7 +236,7 @@ func TestClosedAndOpenStates(t *testing.T) {
 }
 
 func TestActionsOfAFullLimit(t *testing.T) {
-	gate := admit.GateOf(7, "k")
+	gate := admit.GateFor(7, "k")
 	decide := func(action store.LimitAction, uses ...admit.Use) admit.Decision {
 		l := semaphore(7, 3)
 		l.Name, l.WhenFull, l.RetryAfter = "mail", action, time.Minute

@@ -12,9 +12,10 @@ import (
 )
 
 // GateID is the number of a gate: the number of its limit times 2^43, plus 43 bits
-// of the SHA-256 of its key in lower case. So a gate names its limit, and the
-// gates of a limit are one range. Two keys that have the same bits share a gate,
-// which is stricter and never looser.
+// of the SHA-256 of the limit's secret and its key in lower case. So a gate names its limit,
+// and the gates of a limit are one range. Two keys that have the same bits share a gate,
+// which is stricter and never looser. Without the secret, who chooses keys could compute one
+// that shares a gate with somebody else's: 2^43 digests take a graphics card minutes.
 type GateID int64
 
 const (
@@ -34,10 +35,24 @@ const unkeyed = 0xe3b0c44298fc1c14 >> (64 - keyBits)
 const AllPermits GateID = 0
 
 // GateOf is the gate of a limit and a key.
-func GateOf(limit store.LimitID, key string) GateID {
-	sum := sha256.Sum256([]byte(store.LimitKey(key)))
+func GateOf(limit *store.Limit, key string) GateID {
+	return gateOf(limit.ID, limit.Secret, key)
+}
+
+func gateOf(limit store.LimitID, secret uuid.UUID, key string) GateID {
+	if key == "" {
+		return Unkeyed(limit)
+	}
+	text := []byte(store.LimitKey(key))
+	if secret != (uuid.UUID{}) {
+		text = append(secret[:], text...)
+	}
+	sum := sha256.Sum256(text)
 	return GateID(limit)<<keyBits | GateID(binary.BigEndian.Uint64(sum[:8])>>(64-keyBits))
 }
+
+// Unkeyed is the gate of a limit without a key.
+func Unkeyed(limit store.LimitID) GateID { return GateID(limit)<<keyBits | unkeyed }
 
 // LimitOf is the number of the gate's limit; of a set, that of its first gate.
 func LimitOf(gate GateID) store.LimitID { return store.LimitID(max(gate, -gate) >> keyBits) }
@@ -84,7 +99,7 @@ func Order(uses []Use) {
 // Gates are the gates that a use of a limit has: that of its key, and, of a
 // dynamic window, the one that all keys share.
 func Gates(limit *store.Limit, key string) []GateID {
-	gate := GateOf(limit.ID, key)
+	gate := GateOf(limit, key)
 	if limit.Kind == store.LimitDynamicWindow && Keyed(gate) {
 		return []GateID{gate, Parent(gate)}
 	}

@@ -1,6 +1,7 @@
 package admit_test
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -14,17 +15,17 @@ import (
 
 func TestGateNamesItsLimitAndItsKey(t *testing.T) {
 	// The SHA-256 of "acme" begins so; its first 43 bits after 7 · 2^43.
-	require.Equal(t, admit.GateID(7<<43|0x822b33ad87c148a0>>21), admit.GateOf(7, "ACME"))
-	require.Equal(t, admit.GateOf(7, "Ärger"), admit.GateOf(7, "äRGER"))
-	require.NotEqual(t, admit.GateOf(7, "acme"), admit.GateOf(8, "acme"))
+	require.Equal(t, admit.GateID(7<<43|0x822b33ad87c148a0>>21), admit.GateFor(7, "ACME"))
+	require.Equal(t, admit.GateFor(7, "Ärger"), admit.GateFor(7, "äRGER"))
+	require.NotEqual(t, admit.GateFor(7, "acme"), admit.GateFor(8, "acme"))
 	for _, limit := range []store.LimitID{1, 7, store.MaxLimitID} {
 		first, last := admit.GateRange(limit)
 		for _, key := range []string{"", "a", "acme"} {
-			gate := admit.GateOf(limit, key)
+			gate := admit.GateFor(limit, key)
 			require.True(t, gate >= first && gate <= last && gate > 0)
 			require.Equal(t, limit, admit.LimitOf(gate))
 			require.Equal(t, key != "", admit.Keyed(gate))
-			require.Equal(t, admit.GateOf(limit, ""), admit.Parent(gate))
+			require.Equal(t, admit.GateFor(limit, ""), admit.Parent(gate))
 		}
 		line := admit.LimitLine(limit)
 		require.Equal(t, limit, admit.LineLimit(line))
@@ -35,7 +36,7 @@ func TestGateNamesItsLimitAndItsKey(t *testing.T) {
 }
 
 func TestRunHasItsKeyedGatesFirst(t *testing.T) {
-	gates := []admit.GateID{admit.GateOf(1, ""), admit.GateOf(9, "b"), admit.GateOf(2, "a"), admit.GateOf(3, "")}
+	gates := []admit.GateID{admit.GateFor(1, ""), admit.GateFor(9, "b"), admit.GateFor(2, "a"), admit.GateFor(3, "")}
 	var uses []admit.Use
 	for _, gate := range gates {
 		uses = append(uses, admit.Use{Gate: gate, Weight: 1})
@@ -52,18 +53,18 @@ func TestRunHasItsKeyedGatesFirst(t *testing.T) {
 	}
 	require.Equal(t, admit.AllPermits, admit.LineOf(uses))
 	dynamic := store.Limit{ID: 4, Kind: store.LimitDynamicWindow}
-	require.Equal(t, []admit.GateID{admit.GateOf(4, "a"), admit.GateOf(4, "")}, admit.Gates(&dynamic, "a"))
+	require.Equal(t, []admit.GateID{admit.GateFor(4, "a"), admit.GateFor(4, "")}, admit.Gates(&dynamic, "a"))
 	require.Equal(t, gates[2:3], admit.Gates(&store.Limit{ID: 2}, "a"))
 }
 
 func TestUsesOfALimit(t *testing.T) {
 	use := store.LimitUse{Limit: "dynamic", Key: "A", Weight: 3, WhenFull: store.FullRetry, RetryAfter: time.Minute}
-	want := admit.Use{Gate: admit.GateOf(4, "a"), Weight: 3, Until: store.UntilSettled, WhenFull: store.FullRetry, RetryAfter: time.Minute}
+	want := admit.Use{Gate: admit.GateFor(4, "a"), Weight: 3, Until: store.UntilSettled, WhenFull: store.FullRetry, RetryAfter: time.Minute}
 	all := want
-	all.Gate = admit.GateOf(4, "")
+	all.Gate = admit.GateFor(4, "")
 	require.Equal(t, []admit.Use{want, all}, admit.Uses(dynamicWindow(20), &use))
 	use = store.LimitUse{Limit: "semaphore", Mode: store.LimitAcquire, Owner: "batch", OwnedFor: time.Hour}
-	require.Equal(t, []admit.Use{{Gate: admit.GateOf(7, ""), Weight: 1, Until: store.UntilExpires, Mode: store.LimitAcquire, Owner: admit.OwnerID("batch"), OwnedFor: time.Hour}},
+	require.Equal(t, []admit.Use{{Gate: admit.GateFor(7, ""), Weight: 1, Until: store.UntilExpires, Mode: store.LimitAcquire, Owner: admit.OwnerID("batch"), OwnedFor: time.Hour}},
 		admit.Uses(semaphore(7, 1), &use))
 }
 
@@ -89,7 +90,7 @@ func TestPermitEndsWithTheStateOfItsRun(t *testing.T) {
 }
 
 func TestPermitsOfRunsAndOwners(t *testing.T) {
-	gate := admit.GateOf(7, "k")
+	gate := admit.GateFor(7, "k")
 	owner := admit.OwnerID("batch 1")
 	in := admit.Input{Now: start, Room: 9, Gates: []admit.Gate{{ID: gate, Limit: semaphore(7, 4)}}, Lanes: []admit.Lane{ours}}
 	finished := admit.Use{Gate: gate, Weight: 2, Until: store.UntilFinished}
@@ -117,7 +118,7 @@ func TestPermitsOfRunsAndOwners(t *testing.T) {
 }
 
 func TestRunWithAllItsPermitsStartsThoughItsGatesAreFull(t *testing.T) {
-	gate := admit.GateOf(7, "k")
+	gate := admit.GateFor(7, "k")
 	use := admit.Use{Gate: gate, Weight: 1, Until: store.UntilFinished, Has: true}
 	in := admit.Input{
 		Now: start, Room: 9, Lanes: []admit.Lane{ours},
@@ -150,7 +151,7 @@ func TestSharesOfADynamicWindow(t *testing.T) {
 
 // takeAll takes starts of a key until none is left, and returns how many.
 func takeAll(now time.Time, l *store.Limit, key string, live []admit.LiveKey, rates map[admit.GateID]admit.Rate) (n int, last []admit.Taken) {
-	gate := admit.GateOf(l.ID, key)
+	gate := admit.GateFor(l.ID, key)
 	for ; ; n++ {
 		last = admit.Take(now, 1, admit.Gate{ID: gate, Limit: l, Rate: rates[gate]}, admit.Gate{ID: admit.Parent(gate), Limit: l, Rate: rates[admit.Parent(gate)], Live: live})
 		if !last[0].OK {
@@ -165,7 +166,7 @@ func TestKeysShareADynamicWindow(t *testing.T) {
 	rates := map[admit.GateID]admit.Rate{}
 	live := func(keys ...string) (all []admit.LiveKey) {
 		for _, key := range keys {
-			all = append(all, admit.LiveKey{Gate: admit.GateOf(4, key), LastAt: start.UnixMicro()})
+			all = append(all, admit.LiveKey{Gate: admit.GateFor(4, key), LastAt: start.UnixMicro()})
 		}
 		return all
 	}
@@ -177,15 +178,15 @@ func TestKeysShareADynamicWindow(t *testing.T) {
 	later := start.Add(time.Hour)
 	c, _ = takeAll(later, l, "c", live("a", "b"), rates)
 	require.Equal(t, 20, c, "the others are live no more")
-	require.Equal(t, later.UnixMicro(), rates[admit.GateOf(4, "c")].Since)
-	require.Equal(t, later.UnixMicro(), rates[admit.GateOf(4, "c")].LastAt)
+	require.Equal(t, later.UnixMicro(), rates[admit.GateFor(4, "c")].Since)
+	require.Equal(t, later.UnixMicro(), rates[admit.GateFor(4, "c")].LastAt)
 }
 
 func TestKeyBeyondAThousandWaitsUntilOneIsLiveNoMore(t *testing.T) {
 	l := dynamicWindow(5000)
 	var live []admit.LiveKey
 	for i := range store.MaxLimitKeys {
-		live = append(live, admit.LiveKey{Gate: admit.GateOf(4, uuid.NewSHA1(uuid.Nil, []byte{byte(i), byte(i >> 8)}).String()), LastAt: start.Add(time.Duration(i) * time.Second).UnixMicro()})
+		live = append(live, admit.LiveKey{Gate: admit.GateFor(4, uuid.NewSHA1(uuid.Nil, []byte{byte(i), byte(i >> 8)}).String()), LastAt: start.Add(time.Duration(i) * time.Second).UnixMicro()})
 	}
 	now := start.Add(1000 * time.Second)
 	n, last := takeAll(now, l, "another", live, map[admit.GateID]admit.Rate{})
@@ -196,7 +197,7 @@ func TestKeyBeyondAThousandWaitsUntilOneIsLiveNoMore(t *testing.T) {
 }
 
 func TestTurnOfARateIsDueWhenEnoughIsFree(t *testing.T) {
-	gate := admit.GateOf(7, "k")
+	gate := admit.GateFor(7, "k")
 	for _, row := range []struct {
 		limit *store.Limit
 		after time.Duration
@@ -219,4 +220,20 @@ func TestTurnOfARateIsDueWhenEnoughIsFree(t *testing.T) {
 		in.Lanes[0].Paused = true
 		require.Equal(t, []admit.Turn{{Line: 1, DueAt: start.Add(2 * time.Hour), Gate: gate}}, admit.Decide(&in).Turns, "a paused lane has it on its own line")
 	}
+}
+
+// TestTheSecretDecidesWhichKeysShareAGate requires that the same keys have other gates in a
+// limit with another secret, apart from the gate without a key, which all programs know.
+func TestTheSecretDecidesWhichKeysShareAGate(t *testing.T) {
+	t.Parallel()
+	one, other := &store.Limit{ID: 7, Secret: uuid.New()}, &store.Limit{ID: 7, Secret: uuid.New()}
+	for key := range 1000 {
+		text := fmt.Sprint(key)
+		require.NotEqual(t, admit.GateOf(one, text), admit.GateOf(other, text))
+		require.Equal(t, admit.GateOf(one, text), admit.GateOf(one, text))
+		require.EqualValues(t, 7, admit.LimitOf(admit.GateOf(one, text)))
+		require.Equal(t, text, admit.KeyOf(admit.GateOf(one, text), one.Secret, []store.LimitUse{{Key: "x"}, {Key: text}}))
+	}
+	require.Equal(t, admit.Unkeyed(7), admit.GateOf(one, ""))
+	require.Equal(t, admit.GateFor(7, "k"), admit.GateOf(&store.Limit{ID: 7}, "k"), "a limit that is older than secrets keeps its gates")
 }

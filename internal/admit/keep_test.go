@@ -11,7 +11,7 @@ import (
 )
 
 func TestPlacesAreKeptForLanesOfOthersForASecondIn31(t *testing.T) {
-	gate := admit.GateOf(7, "k")
+	gate := admit.GateFor(7, "k")
 	in := admit.Input{
 		Now: start, Room: 5, Lanes: []admit.Lane{ours, theirs},
 		Gates:   []admit.Gate{{ID: gate, Limit: semaphore(7, 2)}},
@@ -41,7 +41,7 @@ func TestPlacesAreKeptForLanesOfOthersForASecondIn31(t *testing.T) {
 }
 
 func TestPlacesThatAreNotOthersAreTaken(t *testing.T) {
-	gate := admit.GateOf(7, "k")
+	gate := admit.GateFor(7, "k")
 	in := admit.Input{
 		Now: start, Room: 5, Lanes: []admit.Lane{ours, theirs},
 		Gates:   []admit.Gate{{ID: gate, Limit: semaphore(7, 3)}},
@@ -59,7 +59,7 @@ func TestPlacesThatAreNotOthersAreTaken(t *testing.T) {
 }
 
 func TestANewWorkerRetainsItsPlacesAndASlowOneLosesThem(t *testing.T) {
-	gate := admit.GateOf(7, "k")
+	gate := admit.GateFor(7, "k")
 	row := admit.Kept{Gate: gate, Lane: 1, ExpiresAt: start.Add(time.Millisecond)}
 	in := admit.Input{
 		Now: start, Room: 2, Lanes: []admit.Lane{ours, theirs}, Kept: []admit.Kept{row},
@@ -78,7 +78,7 @@ func TestANewWorkerRetainsItsPlacesAndASlowOneLosesThem(t *testing.T) {
 }
 
 func TestIsolatedRunsHavePlacesFor20SecondsIn10Minutes(t *testing.T) {
-	gate := admit.GateOf(7, "k")
+	gate := admit.GateFor(7, "k")
 	in := admit.Input{
 		Now: start, Room: 5, Lanes: []admit.Lane{ours, {ID: -1}},
 		Gates: []admit.Gate{{ID: gate, Limit: semaphore(7, 1)}}, Waiters: join(waiters(gate, -1, 1, 1), waiters(gate, 1, 2, 2)),
@@ -103,7 +103,7 @@ func TestKeyWaitsNoLongerThanOneRoundOfAllKeys(t *testing.T) {
 	var turns []admit.GateID
 	next := map[admit.GateID]int{}
 	for key := range keys {
-		gate := admit.GateOf(7, string(rune('a'+key)))
+		gate := admit.GateFor(7, string(rune('a'+key)))
 		turns = append(turns, gate)
 		next[gate], left[gate] = key*200, 20
 		if key%10 == 0 {

@@ -100,7 +100,7 @@ func TestRateNeverExceedsItsBound(t *testing.T) {
 	for _, l := range rates {
 		t.Run(named(l), func(t *testing.T) {
 			random := rand.New(rand.NewPCG(1, uint64(l.Max)))
-			r := &rated{t: t, gate: admit.Gate{ID: admit.GateOf(l.ID, "k"), Limit: l}}
+			r := &rated{t: t, gate: admit.Gate{ID: admit.GateFor(l.ID, "k"), Limit: l}}
 			now := start
 			pace := int64(l.Period/time.Duration(l.Max)) + 1
 			for range 20_000 {
@@ -131,7 +131,7 @@ func bounded(l *store.Limit) *store.Limit {
 func TestRateIsUsedFullyWhenAskedAtTheInstantItNames(t *testing.T) {
 	for _, l := range rates {
 		t.Run(named(l), func(t *testing.T) {
-			r := &rated{t: t, gate: admit.Gate{ID: admit.GateOf(l.ID, "k"), Limit: l}}
+			r := &rated{t: t, gate: admit.Gate{ID: admit.GateFor(l.ID, "k"), Limit: l}}
 			now := start.Add(time.Microsecond)
 			began, n := now, 0
 			for n < 4*l.Max && n < 20_000 {
@@ -166,7 +166,7 @@ func TestRateIsUsedFullyWhenAskedAtTheInstantItNames(t *testing.T) {
 func TestRefundGivesBackWhatWasCharged(t *testing.T) {
 	for _, l := range rates {
 		t.Run(named(l), func(t *testing.T) {
-			gate := admit.Gate{ID: admit.GateOf(l.ID, "k"), Limit: l}
+			gate := admit.Gate{ID: admit.GateFor(l.ID, "k"), Limit: l}
 			for range l.Capacity() {
 				taken := admit.Take(start, 1, gate)[0]
 				require.True(t, taken.OK)
@@ -188,7 +188,7 @@ func TestRefundGivesBackWhatWasCharged(t *testing.T) {
 func TestClockSetBackStallsARateForOnePeriodAndBurst(t *testing.T) {
 	for _, l := range rates {
 		t.Run(named(l), func(t *testing.T) {
-			gate := admit.Gate{ID: admit.GateOf(l.ID, "k"), Limit: l}
+			gate := admit.Gate{ID: admit.GateFor(l.ID, "k"), Limit: l}
 			gate.Rate = admit.Take(start, l.Capacity(), gate)[0].Rate
 			back := start.Add(-1000 * l.Period)
 			longest := 2*l.Period + time.Duration(l.Burst)*(l.Period/time.Duration(l.Max)+1)
@@ -209,7 +209,7 @@ func TestClockSetBackStallsARateForOnePeriodAndBurst(t *testing.T) {
 func TestChargePastTheLimitDelaysThoseThatFollow(t *testing.T) {
 	for _, l := range rates {
 		t.Run(named(l), func(t *testing.T) {
-			gate := admit.Gate{ID: admit.GateOf(l.ID, "k"), Limit: l}
+			gate := admit.Gate{ID: admit.GateFor(l.ID, "k"), Limit: l}
 			for i := range 3 * 64 {
 				gate.Rate = admit.Charge(start.Add(time.Duration(i)*time.Microsecond), l.Max, gate)
 			}
@@ -224,7 +224,7 @@ func TestChargePastTheLimitDelaysThoseThatFollow(t *testing.T) {
 // The mutant that it finds: bucketOf rounding the interval down.
 func TestIntervalThatIsNoNumberOfNanosecondsIsRoundedUp(t *testing.T) {
 	l := bucket(1_000_000, time.Second+time.Microsecond, 1000)
-	r := &rated{t: t, gate: admit.Gate{ID: admit.GateOf(3, "k"), Limit: l}}
+	r := &rated{t: t, gate: admit.Gate{ID: admit.GateFor(3, "k"), Limit: l}}
 	for ms := range 1100 {
 		for k := 1000; k > 900 && !r.take(start.Add(time.Duration(ms)*time.Millisecond), k).OK; k-- {
 		}
@@ -234,7 +234,7 @@ func TestIntervalThatIsNoNumberOfNanosecondsIsRoundedUp(t *testing.T) {
 }
 
 func TestWhatWasChargedCountsUntilItLeavesTheWindow(t *testing.T) {
-	gate := admit.Gate{ID: admit.GateOf(5, "k"), Limit: sliding(64, time.Minute, 6)}
+	gate := admit.Gate{ID: admit.GateFor(5, "k"), Limit: sliding(64, time.Minute, 6)}
 	for i := range 100 {
 		gate.Rate = admit.Charge(start.Add(time.Duration(i)*time.Millisecond), 1, gate)
 	}
@@ -247,7 +247,7 @@ func TestWhatWasChargedCountsUntilItLeavesTheWindow(t *testing.T) {
 // The mutant that it finds: newGate without g.changed.
 func TestStateThatIsBroughtBackIsWritten(t *testing.T) {
 	for _, l := range rates {
-		gate := admit.Gate{ID: admit.GateOf(l.ID, "k"), Limit: l}
+		gate := admit.Gate{ID: admit.GateFor(l.ID, "k"), Limit: l}
 		gate.Rate = admit.Take(start, l.Capacity(), gate)[0].Rate
 		back := start.Add(-9 * l.Period * time.Duration(max(l.Burst, 1)))
 		in := admit.Input{Now: back, Room: 1, Gates: []admit.Gate{gate}, Lanes: []admit.Lane{ours}, Waiters: waiters(gate.ID, 1, 1, 1)}
@@ -263,7 +263,7 @@ func TestStateThatIsBroughtBackIsWritten(t *testing.T) {
 func TestChangeOfALimitKeepsWhatHasStarted(t *testing.T) {
 	// From parts of ten seconds to exact instants and back: neither forgets.
 	coarse, exact := sliding(100, time.Minute, 6), sliding(60, time.Minute, 6)
-	r := &rated{t: t, gate: admit.Gate{ID: admit.GateOf(5, "k"), Limit: coarse}}
+	r := &rated{t: t, gate: admit.Gate{ID: admit.GateFor(5, "k"), Limit: coarse}}
 	for i := range 60 {
 		require.True(t, r.take(start.Add(time.Duration(i)*100*time.Millisecond), 1).OK)
 	}
@@ -280,7 +280,7 @@ func TestChangeOfALimitKeepsWhatHasStarted(t *testing.T) {
 }
 
 func TestPenalizedGateAdmitsNothingBeforeTheInstant(t *testing.T) {
-	gate := admit.Gate{ID: admit.GateOf(3, "k"), Limit: bucket(500, time.Second, 10), NotBefore: start.Add(time.Minute)}
+	gate := admit.Gate{ID: admit.GateFor(3, "k"), Limit: bucket(500, time.Second, 10), NotBefore: start.Add(time.Minute)}
 	taken := admit.Take(start, 1, gate)[0]
 	require.False(t, taken.OK)
 	require.Equal(t, start.Add(time.Minute), taken.Next)
@@ -294,7 +294,7 @@ func FuzzRate(f *testing.F) {
 	f.Add([]byte{10, 10, 10, 1, 1, 250, 10, 10, 10, 128, 3, 10, 10, 64, 10, 0, 10}, uint8(7))
 	f.Fuzz(func(t *testing.T, history []byte, which uint8) {
 		l := rates[int(which)%len(rates)]
-		r := &rated{t: t, gate: admit.Gate{ID: admit.GateOf(l.ID, "k"), Limit: l}}
+		r := &rated{t: t, gate: admit.Gate{ID: admit.GateFor(l.ID, "k"), Limit: l}}
 		now := start
 		for _, step := range history {
 			if step < 8 && len(r.starts) > 0 { // it has not happened after all

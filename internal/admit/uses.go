@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/google/uuid"
+
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -80,10 +82,11 @@ func Simple(uses []Use) bool {
 }
 
 // KeyOf is the key of a gate of a run, as the run spells it: what a gate is shown
-// by. That of the gate that the keys of a dynamic window share is empty.
-func KeyOf(gate GateID, limits []store.LimitUse) string {
+// by. That of the gate that the keys of a dynamic window share is empty. Secret is that of
+// the gate's limit.
+func KeyOf(gate GateID, secret uuid.UUID, limits []store.LimitUse) string {
 	for i := range limits {
-		if GateOf(LimitOf(gate), limits[i].Key) == gate {
+		if gateOf(LimitOf(gate), secret, limits[i].Key) == gate {
 			return strings.Clone(limits[i].Key)
 		}
 	}

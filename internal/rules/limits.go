@@ -33,6 +33,14 @@ func KnownLimit(state store.LimitState, declared bool) bool {
 	return state != store.LimitRemoved || declared
 }
 
+// SecretOf is the secret of a new limit.
+func SecretOf(limit *store.Limit) uuid.UUID {
+	if limit.Secret != (uuid.UUID{}) {
+		return limit.Secret
+	}
+	return uuid.New()
+}
+
 // DeclareLimit is what a declaration makes of a limit that is stored: nil, if
 // nothing; an error, if the declared one is of another kind.
 func DeclareLimit(declared store.Limit, known *store.Limit) (*store.Limit, error) {
@@ -40,7 +48,7 @@ func DeclareLimit(declared store.Limit, known *store.Limit) (*store.Limit, error
 		return nil, KindStays(known)
 	}
 	made := declared
-	made.ID, made.Name, made.State = known.ID, known.Name, known.State
+	made.ID, made.Name, made.State, made.Secret = known.ID, known.Name, known.State, known.Secret
 	if made.State == store.LimitRemoved {
 		made.State = store.LimitActive
 	}
@@ -63,7 +71,7 @@ func ChangedLimit(change *store.LimitChange, known store.Limit) (store.Limit, bo
 			return known, false, KindStays(&known)
 		}
 		made = change.Limit
-		made.ID, made.Name, made.State = known.ID, known.Name, known.State
+		made.ID, made.Name, made.State, made.Secret = known.ID, known.Name, known.State, known.Secret
 		_, caps := store.CappedQueue(known.Name) // one that was lifted is set again
 		if made.State == store.LimitRemoved || caps && made.State == store.LimitOff {
 			made.State = store.LimitActive

@@ -64,18 +64,19 @@ func play(t *testing.T, engines ...string) {
 	})
 }
 
-// limits are of every kind. A rate's period is so long that none of it comes back.
+// limits are of every kind. A rate's period is so long that none of it comes back. They share a
+// secret, so that gates have the same numbers, and thus the same order, on all engines.
 var limits = []store.Limit{ //nolint:gochecknoglobals // constants
-	{Name: "api", Kind: store.LimitSemaphore, Max: 2},
-	{Name: "mutex", Kind: store.LimitSemaphore, Max: 1},
-	{Name: "drop", Kind: store.LimitSemaphore, Max: 1, WhenFull: store.FullDrop},
-	{Name: "fail", Kind: store.LimitSemaphore, Max: 1, WhenFull: store.FullFail},
-	{Name: "retry", Kind: store.LimitSemaphore, Max: 1, WhenFull: store.FullRetry, RetryAfter: time.Hour},
-	{Name: "oldest", Kind: store.LimitSemaphore, Max: 1, WhenFull: store.FullCancelOldest},
-	{Name: "fixed", Kind: store.LimitFixedWindow, Max: 3, Period: store.MaxLimitPeriod},
-	{Name: "sliding", Kind: store.LimitSlidingWindow, Max: 3, Period: store.MaxLimitPeriod, Buckets: 10},
-	{Name: "bucket", Kind: store.LimitTokenBucket, Max: 1, Period: store.MaxLimitPeriod, Burst: 3},
-	{Name: "dynamic", Kind: store.LimitDynamicWindow, Max: 4, Period: store.MaxLimitPeriod, Buckets: 4, Least: 1, Most: 4},
+	{Secret: uuid.UUID{1}, Name: "api", Kind: store.LimitSemaphore, Max: 2},
+	{Secret: uuid.UUID{1}, Name: "mutex", Kind: store.LimitSemaphore, Max: 1},
+	{Secret: uuid.UUID{1}, Name: "drop", Kind: store.LimitSemaphore, Max: 1, WhenFull: store.FullDrop},
+	{Secret: uuid.UUID{1}, Name: "fail", Kind: store.LimitSemaphore, Max: 1, WhenFull: store.FullFail},
+	{Secret: uuid.UUID{1}, Name: "retry", Kind: store.LimitSemaphore, Max: 1, WhenFull: store.FullRetry, RetryAfter: time.Hour},
+	{Secret: uuid.UUID{1}, Name: "oldest", Kind: store.LimitSemaphore, Max: 1, WhenFull: store.FullCancelOldest},
+	{Secret: uuid.UUID{1}, Name: "fixed", Kind: store.LimitFixedWindow, Max: 3, Period: store.MaxLimitPeriod},
+	{Secret: uuid.UUID{1}, Name: "sliding", Kind: store.LimitSlidingWindow, Max: 3, Period: store.MaxLimitPeriod, Buckets: 10},
+	{Secret: uuid.UUID{1}, Name: "bucket", Kind: store.LimitTokenBucket, Max: 1, Period: store.MaxLimitPeriod, Burst: 3},
+	{Secret: uuid.UUID{1}, Name: "dynamic", Kind: store.LimitDynamicWindow, Max: 4, Period: store.MaxLimitPeriod, Buckets: 4, Least: 1, Most: 4},
 }
 
 // history is what was done to some stores, and what is known of it.

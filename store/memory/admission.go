@@ -190,7 +190,7 @@ func (a *admitting) readLane(id store.LaneID, lanes map[store.LaneID]bool) {
 	name := &a.lanes[max(id, -id)-1].name
 	lane := admit.Lane{ID: id, Priority: name.priority, Ours: slices.Contains(a.request.Lanes, id), Paused: a.queues[name.queue]}
 	if known := a.capOf(id); known != nil {
-		lane.Cap = admit.GateOf(known.ID, "")
+		lane.Cap = admit.Unkeyed(known.ID)
 	}
 	a.input.Lanes = append(a.input.Lanes, lane)
 }

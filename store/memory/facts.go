@@ -92,7 +92,7 @@ func (s *Store) gatesOf(r *run, now time.Time) (gates []store.GateFacts) {
 // gateInfo describes one key of a limit. The caller holds mu.
 func (s *Store) gateInfo(known *limit, key string, now time.Time) store.GateInfo {
 	info := store.GateInfo{Limit: known.Limit, Key: key}
-	g := known.gates[admit.GateOf(known.ID, key)]
+	g := known.gates[admit.GateOf(&known.Limit, key)]
 	if g == nil {
 		return info
 	}

@@ -143,8 +143,8 @@ func (s *Store) queueUp(r *run, now time.Time) {
 
 // standAt puts a run into the line of a gate.
 func (s *Store) standAt(r *run, g *gate) {
-	if g.key == "" {
-		g.key = admit.KeyOf(g.id, r.limits)
+	if g.key == "" && g.limit != nil {
+		g.key = admit.KeyOf(g.id, g.limit.Secret, r.limits)
 	}
 	l := g.lines[r.laneID()]
 	if l == nil {

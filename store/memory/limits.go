@@ -56,7 +56,7 @@ func (s *Store) declareLimit(declared store.Limit, started, now time.Time) error
 // addLimit stores a new limit.
 func (s *Store) addLimit(one store.Limit) *limit {
 	one.ID = store.LimitID(len(s.limits.byID) + 1) //nolint:gosec // memory ends long before
-	one.Name, one.State = store.LimitName(one.Name), store.LimitActive
+	one.Name, one.State, one.Secret = store.LimitName(one.Name), store.LimitActive, rules.SecretOf(&one)
 	known := &limit{Limit: one, lanes: make(map[store.LaneID]bool), gates: make(map[admit.GateID]*gate)}
 	s.limits.byID = append(s.limits.byID, known)
 	s.limits.byName[one.Name] = known
@@ -145,7 +145,7 @@ func (s *Store) changeLimit(change *store.LimitChange, now time.Time) error {
 		}
 		return nil
 	case store.LiftPenalty:
-		if g := known.gates[admit.GateOf(known.ID, change.Key)]; g != nil && g.notBefore.After(now) {
+		if g := known.gates[admit.GateOf(&known.Limit, change.Key)]; g != nil && g.notBefore.After(now) {
 			g.notBefore = time.Time{}
 			s.announce(g, now)
 			s.noteLimit(change, known, now)
@@ -180,7 +180,7 @@ func (l *limit) use(now time.Time) (waiting, held int64) {
 
 // endPermit ends the permit of one owner and reports whether there was one.
 func (s *Store) endPermit(known *limit, change *store.LimitChange, now time.Time) (ended bool) {
-	g := known.gates[admit.GateOf(known.ID, change.Key)]
+	g := known.gates[admit.GateOf(&known.Limit, change.Key)]
 	if g == nil {
 		return false
 	}

@@ -255,12 +255,21 @@ func (a *admission) scanGates(rows pgx.Rows, to *[]admit.Gate) error {
 			a.lapsed = append(a.lapsed, int64(g.ID))
 		}
 		if !named && texts != nil {
-			a.names[g.ID] = admit.KeyOf(g.ID, limitsOf(texts))
+			a.names[g.ID] = a.keyOf(g.ID, limitsOf(texts))
 		}
 		*to = append(*to, g)
 	}
 	a.input.Now = a.input.Now.UTC()
 	return rows.Err()
+}
+
+// keyOf is the key of a gate, as one of its runs spells it.
+func (a *admission) keyOf(gate admit.GateID, uses []store.LimitUse) string {
+	limit := a.limits[admit.LimitOf(gate)]
+	if limit == nil {
+		return ""
+	}
+	return admit.KeyOf(gate, limit.Secret, uses)
 }
 
 func (a *admission) scanWaiters(rows pgx.Rows) error {

@@ -30,7 +30,9 @@ func (l *limited) begin(statement string, args ...any) pgx.Tx {
 // gate is the number of a key's gate.
 func (l *limited) gate(limit, key string) int64 {
 	l.t.Helper()
-	return int64(admit.GateOf(store.LimitID(l.count("select id from limits where name = $1", limit)), key)) //nolint:gosec // few limits
+	known := store.Limit{ID: store.LimitID(l.count("select id from limits where name = $1", limit))} //nolint:gosec // few limits
+	require.NoError(l.t, l.conn().QueryRow(l.t.Context(), "select secret from limits where name = $1", limit).Scan(&known.Secret))
+	return int64(admit.GateOf(&known, key))
 }
 
 // TestTurnOfABusyGateIsPutBack has an admission find a gate that another one has locked,

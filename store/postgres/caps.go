@@ -118,7 +118,7 @@ func (a *admission) hasCap(w *admit.Waiter, of queueCap) bool {
 func (c *limitChanging) capQueue(ctx context.Context, queue string, limit *store.Limit) error {
 	gate := int64(0)
 	if limit.State == store.LimitActive || limit.State == store.LimitDraining {
-		gate = int64(admit.GateOf(limit.ID, ""))
+		gate = int64(admit.Unkeyed(limit.ID))
 	}
 	if err := c.q.CapQueue(ctx, queries.CapQueueParams{Gate: gate, Name: queue}); err != nil {
 		return err

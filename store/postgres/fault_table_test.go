@@ -1,6 +1,8 @@
 package postgres_test
 
 import (
+	"slices"
+
 	"github.com/durable-worker/durable-worker/internal/faulttest"
 )
 
@@ -14,7 +16,7 @@ const (
 	newLanes = "runs in a lane that this process has not used yet need its number"
 	declares = "a worker that cannot declare itself does not start"
 	sweeps   = "it is part of each step of the sweep"
-	renews   = "leases are renewed with it"
+	renews   = "leases are renewed with it, and a worker that cannot keep what it has claims nothing"
 	parts    = "what may be refused alone is written between the two"
 	reclaims = "it is part of each reclaim"
 )
@@ -49,7 +51,7 @@ var stops = map[string]faulttest.Stop{
 	"SweepRests": stop(sweeps, faulttest.Sweep), "MoveSweep": stop(sweeps, faulttest.Sweep),
 
 	"ExpiredLease": stop(reclaims, faulttest.Reclaim), "EndBeats": stop(reclaims, faulttest.Reclaim), "ReclaimRuns": stop(reclaims, faulttest.Reclaim),
-	"RenewLeases":    stop(renews, faulttest.Beat, faulttest.Crashless),
+	"RenewLeases":    stop(renews, slices.Concat(executed, []faulttest.Need{faulttest.Beat, faulttest.Crashless})...),
 	"CancelRequests": stop("workers learn with it what is to be cancelled", faulttest.Cancel),
 
 	"Report": stop(reports, faulttest.Report), "HoldRun": stop(children, faulttest.Child), "EnqueueNewKeyed": stop(children, faulttest.Child),

@@ -373,8 +373,8 @@ func (k *keyedInsert) addReplacements(b *batch, note func(pgx.Rows) error) {
 			continue
 		}
 		l, row, had := laneOf(run), standingOf(run, k.set.limits), cmp.Or(holder.row.Gates, "{}")
-		ids, names := k.set.limits.only(run).learnt()
-		b.add(queries.ReplaceRun, k.set.lanes[l], l.queue, l.job, l.priority, numberArray(ids), literal(names, quoted), timeOrNull(run.At), micro(run.Delay()),
+		ids, names, secrets := k.set.limits.only(run).learnt()
+		b.add(queries.ReplaceRun, k.set.lanes[l], l.queue, l.job, l.priority, numberArray(ids), literal(names, quoted), literal(secrets, uuid.UUID.String), timeOrNull(run.At), micro(run.Delay()),
 			micro(run.Key.AtMost), micro(run.Timeout), timeOrNull(run.ExpiresAt), small(run.MaxAttempts), int16(run.OnCrash),
 			string(run.Args), textArray(run.Tags), run.Metadata.Text(), rules.TextOrNil(run.Trace),
 			row.gates, row.limits, row.weights, row.strict, row.gives, holder.id, had).Query(note)

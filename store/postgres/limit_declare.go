@@ -73,7 +73,7 @@ func (d *declaring) someLimits(ctx context.Context, declared []store.Limit) erro
 			known, err = pgx.CollectRows(rows, pgx.RowToStructByPos[queries.LockLimitsRow])
 			return err
 		})
-		b.add(queries.InsertLimits, append([]any{d.worker.Instance}, each...)...)
+		b.add(queries.InsertLimits, slices.Concat([]any{d.worker.Instance}, each, []any{uuidArray(p.Secrets)})...)
 		b.add(queries.ReplaceLimits, slices.Concat([]any{micro(store.DeclaredWithin)}, each, []any{d.worker.Instance})...).Query(func(rows pgx.Rows) (err error) {
 			changed, err = pgx.CollectRows(rows, pgx.RowTo[store.LimitID])
 			return err
@@ -116,6 +116,7 @@ func limitColumns(all []store.Limit) (p queries.InsertLimitsParams) {
 		p.BucketCounts, p.KeyLeasts = append(p.BucketCounts, small(l.Buckets)), append(p.KeyLeasts, small(l.Least))
 		p.KeyMosts, p.Actions = append(p.KeyMosts, small(l.Most)), append(p.Actions, int16(l.WhenFull))
 		p.RetryAfters, p.Hashes = append(p.RetryAfters, micro(l.RetryAfter)), append(p.Hashes, l.Hash())
+		p.Secrets = append(p.Secrets, rules.SecretOf(l))
 	}
 	return p
 }

@@ -42,7 +42,7 @@ func (s *Store) ListLimits(ctx context.Context, filter store.LimitFilter) ([]sto
 		}
 		infos = append(infos, store.LimitInfo{
 			Limit: toLimit(&queries.ReadLimitsRow{ID: row.ID, Name: row.Name, Kind: row.Kind, Most: row.Most, Period: row.Period, Burst: row.Burst,
-				Buckets: row.Buckets, KeyLeast: row.KeyLeast, KeyMost: row.KeyMost, Action: row.Action, RetryAfter: row.RetryAfter, State: row.State}),
+				Buckets: row.Buckets, KeyLeast: row.KeyLeast, KeyMost: row.KeyMost, Action: row.Action, RetryAfter: row.RetryAfter, State: row.State, Secret: row.Secret}),
 			Edited: row.Edited, DeclaredAt: timesUTC(row.DeclaredAt),
 		})
 	}
@@ -187,7 +187,7 @@ func (c *limitChanging) create(ctx context.Context, name string) (made bool, err
 	}
 	l := c.change.Limit
 	l.Name = name
-	n, err := c.q.CreateLimit(ctx, queries.CreateLimitParams{Name: name, Kind: int16(l.Kind), Most: small(l.Max), Period: micro(l.Period),
+	n, err := c.q.CreateLimit(ctx, queries.CreateLimitParams{Name: name, Secret: rules.SecretOf(&l), Kind: int16(l.Kind), Most: small(l.Max), Period: micro(l.Period),
 		Burst: small(l.Burst), Buckets: small(l.Buckets), KeyLeast: small(l.Least), KeyMost: small(l.Most), Action: int16(l.WhenFull),
 		RetryAfter: micro(l.RetryAfter)})
 	if err != nil || n == 0 {
@@ -225,8 +225,8 @@ func (c *limitChanging) gate(ctx context.Context, name string) error {
 	if len(rows) == 0 || store.LimitState(rows[0].State) == store.LimitRemoved {
 		return store.ErrNotFound
 	}
-	known := store.Limit{ID: rows[0].ID, Name: name, Kind: store.LimitKind(rows[0].Kind)}
-	gate := int64(admit.GateOf(known.ID, c.change.Key))
+	known := store.Limit{ID: rows[0].ID, Name: name, Kind: store.LimitKind(rows[0].Kind), Secret: rows[0].Secret}
+	gate := int64(admit.GateOf(&known, c.change.Key))
 	if err := c.q.LockGate(ctx, queries.LockGateParams{Gate: gate, Key: keyOfGate(admit.GateID(gate), c.change.Key)}); err != nil {
 		return err
 	}
@@ -274,7 +274,7 @@ func (s *Store) Gate(ctx context.Context, limit, key string) (store.GateInfo, er
 
 // askGate reads everything about one key of a limit, which info names.
 func askGate(b *batch, info *store.GateInfo) {
-	gate := int64(admit.GateOf(info.Limit.ID, info.Key))
+	gate := int64(admit.GateOf(&info.Limit, info.Key))
 	b.add(queries.GateUse, gate, int32(countMost)).QueryRow(func(row pgx.Row) error {
 		var next *time.Time
 		err := row.Scan(&info.InUse, &info.Waiting.N, &next)

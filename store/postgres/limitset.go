@@ -41,7 +41,7 @@ type limitLane struct {
 
 // limitCache remembers limits, and in which lanes runs of theirs have waited. They are
 // committed when they get here, and their rows are never deleted; but a failover may take them
-// back, so each statement that stores limited runs verifies both (see queries.EnqueueLimited).
+// back, so each statement that stores limited runs verifies them (see queries.EnqueueLimited).
 type limitCache struct {
 	mu     sync.RWMutex
 	byName limitSet
@@ -200,7 +200,7 @@ func (s *Store) findLimits(ctx context.Context, in queries.DBTX, set limitSet, c
 		one := &knownLimit{declared: rows[i].Declared}
 		row := rows[i]
 		one.Limit = toLimit(&queries.ReadLimitsRow{ID: row.ID, Name: row.Name, Kind: row.Kind, Most: row.Most, Period: row.Period, Burst: row.Burst,
-			Buckets: row.Buckets, KeyLeast: row.KeyLeast, KeyMost: row.KeyMost, Action: row.Action, RetryAfter: row.RetryAfter, State: row.State})
+			Buckets: row.Buckets, KeyLeast: row.KeyLeast, KeyMost: row.KeyMost, Action: row.Action, RetryAfter: row.RetryAfter, State: row.State, Secret: row.Secret})
 		found[row.Name] = one
 	}
 	for _, name := range names {
@@ -214,7 +214,7 @@ func toLimit(row *queries.ReadLimitsRow) store.Limit {
 	limit := store.Limit{
 		ID: row.ID, Name: row.Name, Kind: store.LimitKind(row.Kind), Max: int(row.Most), Period: fromMicro(row.Period), Burst: int(row.Burst),
 		Buckets: int(row.Buckets), Least: int(row.KeyLeast), Most: int(row.KeyMost), WhenFull: store.LimitAction(row.Action),
-		RetryAfter: fromMicro(row.RetryAfter), State: store.LimitState(row.State),
+		RetryAfter: fromMicro(row.RetryAfter), State: store.LimitState(row.State), Secret: row.Secret,
 	}
 	return limit.AsRead()
 }
@@ -334,11 +334,11 @@ func standingOf(run *store.NewRun, set limitSet) (row standing) {
 }
 
 // learnt are the numbers of the limits with the names that they stand for.
-func (l limitSet) learnt() (ids []int32, names []string) {
+func (l limitSet) learnt() (ids []int32, names []string, secrets uuidArray) {
 	for _, name := range slices.Sorted(maps.Keys(l)) {
-		ids, names = append(ids, l[name].ID), append(names, name)
+		ids, names, secrets = append(ids, l[name].ID), append(names, name), append(secrets, l[name].Secret)
 	}
-	return ids, names
+	return ids, names, secrets
 }
 
 // only are those of one run.
@@ -361,7 +361,7 @@ type occurrence struct {
 
 // addLimited adds the inserts of limited runs. of may be nil.
 func addLimited(b *batch, runs []store.NewRun, set places, of func(i int) occurrence, each func(pgx.Rows) error) {
-	ids, names := set.limits.learnt()
+	ids, names, secrets := set.limits.learnt()
 	lines := limitLaneColumns(limitLanesOf(set, runs))
 	at := 0
 	for _, part := range parts(runs) {
@@ -378,7 +378,7 @@ func addLimited(b *batch, runs []store.NewRun, set places, of func(i int) occurr
 		}
 		at += n
 		c := columnsOf(part, set)
-		args := append(c.served(), ids, names, lines.Limits, lines.Lanes, c.ids)
+		args := append(c.served(), ids, names, secrets, lines.Limits, lines.Lanes, c.ids)
 		args = append(append(args, c.each()...), keyTexts(part), traces(part), schedules, generations, keys, ats, gates, limits, weights, strict, gives)
 		b.add(queries.EnqueueLimited, args...).Query(each)
 	}

@@ -217,3 +217,31 @@ func TestUseLimit_BesideTheSweep(t *testing.T) {
 	require.Equal(t, callers*rounds, l.count("select sum(n) from gates, unnest(bucket_n) n where gate = $1", l.gate("dynamic", "")))
 	l.sound("at the end")
 }
+
+// TestASecretThatWasTakenBackIsNoticed has a failover take a limit back that is then declared
+// again: with another secret, its keys have other gates.
+func TestASecretThatWasTakenBackIsNoticed(t *testing.T) {
+	t.Parallel()
+	l := openLimited(t, semaphore("doc", 1))
+	l.enqueue(limitedRun(use("doc", "a")))
+	request, runs := l.admit(1)
+	require.Len(t, runs, 1)
+	l.settle(request, runs, store.Outcome{Kind: store.Success})
+	before := l.gate("doc", "a")
+	l.exec("update limits set secret = gen_random_uuid()")
+	after := l.gate("doc", "a")
+	require.NotEqual(t, before, after)
+	for _, key := range []store.Key{{}, {Text: "k", Policy: store.KeyReplace}} {
+		run := limitedRun(use("doc", "a"))
+		run.Key = key
+		l.enqueue(run)
+		if key.Text != "" { // the second replaces the first
+			l.exec("update limits set secret = gen_random_uuid()")
+			after = l.gate("doc", "a")
+			again := limitedRun(use("doc", "a"))
+			again.Key = key
+			l.enqueue(again)
+		}
+		require.NotZero(t, l.count("select count(*) from waiting where gate = $1", after), "key %q", key.Text)
+	}
+}

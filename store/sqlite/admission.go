@@ -173,7 +173,7 @@ func (a *admitting) lanesOf(ctx context.Context, gate admit.GateID) (lanes []sto
 			if most != 0 {
 				a.caps[lane] = store.QueueCap(queue)
 				if limit := a.known.find(a.caps[lane]); limit != nil {
-					one.Cap = admit.GateOf(limit.ID, "")
+					one.Cap = admit.Unkeyed(limit.ID)
 				}
 			}
 			a.input.Lanes = append(a.input.Lanes, one)

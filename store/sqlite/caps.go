@@ -90,7 +90,7 @@ func (c *change) capQueue(ctx context.Context, limit *store.Limit) error {
 	}
 	ask := queries.CapQueueParams{Name: queue}
 	if limit.State == store.LimitActive || limit.State == store.LimitDraining {
-		gate := int64(admit.GateOf(limit.ID, ""))
+		gate := int64(admit.Unkeyed(limit.ID))
 		ask.Gate = &gate
 	}
 	if err := c.CapQueue(ctx, ask); err != nil {

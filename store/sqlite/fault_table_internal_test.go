@@ -1,6 +1,10 @@
 package sqlite
 
-import "github.com/durable-worker/durable-worker/internal/faulttest"
+import (
+	"slices"
+
+	"github.com/durable-worker/durable-worker/internal/faulttest"
+)
 
 // Why a statement may stop something.
 const (
@@ -51,6 +55,7 @@ var stops = map[string]faulttest.Stop{
 	"InsertAttempt": stop("failures and crashes are written with it", faulttest.Failure, faulttest.Death, faulttest.Cancel, faulttest.Reclaim),
 	"InsertProblem": stop("deaths are written with it", faulttest.Death, faulttest.Cancel),
 	"InsertReady":   stop("whatever becomes pending needs it", faulttest.Failure, faulttest.Reclaim, faulttest.Child, faulttest.Schedule),
-	"RenewLease":    stop("leases are renewed with it", faulttest.Beat, faulttest.Crashless),
-	"ListCancels":   stop("workers learn with it what is to be cancelled", faulttest.Cancel),
+	"RenewLease": stop("leases are renewed with it, and a worker that cannot keep what it has claims nothing",
+		slices.Concat(needsClaim, []faulttest.Need{faulttest.Beat, faulttest.Crashless})...),
+	"ListCancels": stop("workers learn with it what is to be cancelled", faulttest.Cancel),
 }

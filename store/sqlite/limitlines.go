@@ -61,6 +61,7 @@ func limitOf(row *queries.Limit) store.Limit {
 		Burst: int(row.Burst), Buckets: int(row.Buckets), Least: int(row.LeastShare), Most: int(row.MostShare),
 		WhenFull: store.LimitAction(row.Action), RetryAfter: duration(row.RetryAfter), State: store.LimitState(row.State), //nolint:gosec // likewise
 	}
+	copy(limit.Secret[:], row.Secret)
 	return limit.AsRead()
 }
 

@@ -32,10 +32,11 @@ func limitRow(limit *store.Limit, known *queries.Limit) queries.UpdateLimitParam
 
 // newLimit is the row of a new limit.
 func newLimit(limit *store.Limit) queries.InsertLimitParams {
+	secret := rules.SecretOf(limit)
 	return queries.InsertLimitParams{
 		Name: store.LimitName(limit.Name), Kind: int64(limit.Kind), Most: int64(limit.Max), Period: limit.Period.Microseconds(), Burst: int64(limit.Burst),
 		Buckets: int64(limit.Buckets), LeastShare: int64(limit.Least), MostShare: int64(limit.Most), Action: int64(limit.WhenFull),
-		RetryAfter: limit.RetryAfter.Microseconds(),
+		RetryAfter: limit.RetryAfter.Microseconds(), Secret: secret[:],
 	}
 }
 
@@ -192,7 +193,7 @@ func (c *change) changeLimit(ctx context.Context, ask *store.LimitChange) (store
 		return 0, store.ErrNotFound
 	}
 	limit := limitOf(row)
-	gate := admit.GateOf(limit.ID, ask.Key)
+	gate := admit.GateOf(&limit, ask.Key)
 	switch ask.Command {
 	case store.ReleasePermit:
 		ended, err := c.giveBack(ctx, gate, ask.Owner)
@@ -275,7 +276,7 @@ func (s *Store) describeGate(ctx context.Context, name, key string) (store.GateI
 
 // gateInfo describes one key of a limit.
 func gateInfo(ctx context.Context, q *queries.Queries, limit *store.Limit, key string, now int64) (store.GateInfo, error) {
-	gate := admit.GateOf(limit.ID, key)
+	gate := admit.GateOf(limit, key)
 	info := store.GateInfo{Limit: *limit, Key: key}
 	use, err := q.GateUse(ctx, queries.GateUseParams{Gate: int64(gate), Now: now})
 	if err != nil {

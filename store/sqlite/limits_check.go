@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/google/uuid"
+
 	"github.com/durable-worker/durable-worker/internal/admit"
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
@@ -34,13 +36,17 @@ func (l *lookups) limitFaults(ctx context.Context, now int64) ([]store.LimitFaul
 		var gate, used, most int64
 		var id []byte
 		var texts *string
-		if err := rows.Scan(&kind, &gate, &id, &used, &name, &most, &texts); err != nil {
+		var secret []byte
+		if err := rows.Scan(&kind, &gate, &id, &used, &name, &most, &texts, &secret); err != nil {
 			return nil, err
 		}
 		var run store.RunID
 		copy(run[:], id)
+		var of uuid.UUID
+		copy(of[:], secret)
 		uses, _ := limitsOf(texts) // what cannot be read names no key
-		faults = append(faults, rules.LimitFault(store.LimitFaultKind(kind), name, admit.KeyOf(admit.GateID(gate), uses), run, int(used), int(most)))
+		key := admit.KeyOf(admit.GateID(gate), of, uses)
+		faults = append(faults, rules.LimitFault(store.LimitFaultKind(kind), name, key, run, int(used), int(most)))
 	}
 	return faults, rows.Err()
 }

@@ -60,7 +60,10 @@ func declaredLimits(t *testing.T, f *fixture) {
 		if infos[i].DeclaredAt == nil || infos[i].Edited || got.ID == 0 {
 			t.Errorf("listed %+v, want it declared and not edited", infos[i])
 		}
-		want.Name, want.ID, got.WhenFull, want.WhenFull = store.LimitName(want.Name), got.ID, got.Action(), want.Action()
+		if got.Secret == (uuid.UUID{}) {
+			t.Errorf("%s has no secret", got.Name)
+		}
+		want.Name, want.ID, want.Secret, got.WhenFull, want.WhenFull = store.LimitName(want.Name), got.ID, got.Secret, got.Action(), want.Action()
 		if got != want {
 			t.Errorf("stored %+v, want %+v", got, want)
 		}

@@ -10,11 +10,11 @@ ORDER BY name;
 -- The caller has found no limit of this name in the same transaction.
 INSERT INTO limits (
     name, kind, most, period, burst, buckets, least_share, most_share, action, retry_after, hash,
-    edited, declared_at, hash_at, brought_at
+    edited, declared_at, hash_at, brought_at, secret
 )
 VALUES (
     @name, @kind, @most, @period, @burst, @buckets, @least_share, @most_share, @action,
-    @retry_after, @hash, @edited, @declared_at, @hash_at, @brought_at
+    @retry_after, @hash, @edited, @declared_at, @hash_at, @brought_at, @secret
 )
 RETURNING id;
 

@@ -165,7 +165,7 @@ WITH RECURSIVE gate_of (gate, n) AS (
 )
 SELECT
     found.fault, found.gate, found.run, found.used, coalesce(limits.name, ''),
-    coalesce(limits.most, 0), runs.limits
+    coalesce(limits.most, 0), runs.limits, limits.secret
 FROM found
 LEFT JOIN limits ON limits.id = abs(found.gate) >> 43
 LEFT JOIN runs ON runs.id = found.run

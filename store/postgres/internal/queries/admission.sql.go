@@ -1271,7 +1271,8 @@ WITH asked AS (
     ) AS gate
 )
 SELECT
-    id, name, kind, most, period, burst, buckets, key_least, key_most, action, retry_after, state
+    id, name, kind, most, period, burst, buckets, key_least, key_most, action, retry_after, state,
+    coalesce(secret, '00000000-0000-0000-0000-000000000000')::uuid AS secret
 FROM durable.limits
 WHERE id = ANY (ARRAY(SELECT (abs(asked.gate) >> 43)::int FROM asked))
 `
@@ -1293,6 +1294,7 @@ type ReadLimitsRow struct {
 	Action     int16
 	RetryAfter int64
 	State      int16
+	Secret     uuid.UUID
 }
 
 // The limits of gates. Index: limits_pkey. Locks: none.
@@ -1320,6 +1322,7 @@ func (q *Queries) ReadLimits(ctx context.Context, arg ReadLimitsParams) ([]ReadL
 			&i.Action,
 			&i.RetryAfter,
 			&i.State,
+			&i.Secret,
 		); err != nil {
 			return nil, err
 		}

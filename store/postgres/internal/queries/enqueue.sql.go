@@ -136,21 +136,23 @@ WITH known AS MATERIALIZED (
     FROM (
         SELECT
             pg_catalog.unnest($5::int[]) AS id,
-            pg_catalog.unnest($6::text[]) AS name
+            pg_catalog.unnest($6::text[]) AS name,
+            pg_catalog.unnest($7::uuid[]) AS secret
     ) learnt
     WHERE NOT EXISTS (
         SELECT
         FROM durable.limits
         WHERE limits.id = learnt.id
           AND limits.name = learnt.name
+          AND coalesce(limits.secret, '00000000-0000-0000-0000-000000000000') = learnt.secret
           AND (limits.state <> 3 OR limits.declared_at IS NOT NULL)
     )
     UNION ALL
     SELECT read.id
     FROM (
         SELECT
-            pg_catalog.unnest($7::int[]) AS id,
-            pg_catalog.unnest($8::int[]) AS lane
+            pg_catalog.unnest($8::int[]) AS id,
+            pg_catalog.unnest($9::int[]) AS lane
     ) read
     WHERE NOT EXISTS (
         SELECT
@@ -194,28 +196,28 @@ WITH known AS MATERIALIZED (
         given.gives::text[]
     FROM (
         SELECT
-            pg_catalog.unnest($9::uuid[]) AS id,
-            pg_catalog.unnest($10::int[]) AS lane,
-            pg_catalog.unnest($11::timestamptz[]) AS at,
-            pg_catalog.unnest($12::bigint[]) AS after,
-            pg_catalog.unnest($13::timestamptz[]) AS expires_at,
-            pg_catalog.unnest($14::bigint[]) AS timeout,
-            pg_catalog.unnest($15::int[]) AS max_attempts,
-            pg_catalog.unnest($16::smallint[]) AS on_crash,
-            pg_catalog.unnest($17::text[]) AS args,
-            pg_catalog.unnest($18::text[]) AS tags,
-            pg_catalog.unnest($19::text[]) AS metadata,
-            pg_catalog.unnest($20::text[]) AS name,
-            pg_catalog.unnest($21::text[]) AS trace,
-            pg_catalog.unnest($22::int[]) AS schedule,
-            pg_catalog.unnest($23::bigint[]) AS generation,
-            pg_catalog.unnest($24::text[]) AS occurrence,
-            pg_catalog.unnest($25::text[]) AS occurs_at,
-            pg_catalog.unnest($26::text[]) AS gates,
-            pg_catalog.unnest($27::text[]) AS limits,
-            pg_catalog.unnest($28::text[]) AS weights,
-            pg_catalog.unnest($29::text[]) AS strict,
-            pg_catalog.unnest($30::text[]) AS gives
+            pg_catalog.unnest($10::uuid[]) AS id,
+            pg_catalog.unnest($11::int[]) AS lane,
+            pg_catalog.unnest($12::timestamptz[]) AS at,
+            pg_catalog.unnest($13::bigint[]) AS after,
+            pg_catalog.unnest($14::timestamptz[]) AS expires_at,
+            pg_catalog.unnest($15::bigint[]) AS timeout,
+            pg_catalog.unnest($16::int[]) AS max_attempts,
+            pg_catalog.unnest($17::smallint[]) AS on_crash,
+            pg_catalog.unnest($18::text[]) AS args,
+            pg_catalog.unnest($19::text[]) AS tags,
+            pg_catalog.unnest($20::text[]) AS metadata,
+            pg_catalog.unnest($21::text[]) AS name,
+            pg_catalog.unnest($22::text[]) AS trace,
+            pg_catalog.unnest($23::int[]) AS schedule,
+            pg_catalog.unnest($24::bigint[]) AS generation,
+            pg_catalog.unnest($25::text[]) AS occurrence,
+            pg_catalog.unnest($26::text[]) AS occurs_at,
+            pg_catalog.unnest($27::text[]) AS gates,
+            pg_catalog.unnest($28::text[]) AS limits,
+            pg_catalog.unnest($29::text[]) AS weights,
+            pg_catalog.unnest($30::text[]) AS strict,
+            pg_catalog.unnest($31::text[]) AS gives
     ) given
     ON CONFLICT DO NOTHING
     RETURNING id, lane, due_at, gates, limits
@@ -241,36 +243,37 @@ FROM stored
 `
 
 type EnqueueLimitedParams struct {
-	Known       []int32
-	Queues      []string
-	Jobs        []string
-	Priorities  []int16
-	LimitIds    []int32
-	LimitNames  []string
-	LineLimits  []int32
-	LineLanes   []int32
-	Ids         []uuid.UUID
-	Lanes       []int32
-	Ats         []time.Time
-	Afters      []int64
-	Expiries    []time.Time
-	Timeouts    []int64
-	MaxAttempts []int32
-	OnCrashes   []int16
-	Args        []string
-	Tags        []string
-	Metadata    []string
-	Keys        []string
-	Traces      []string
-	Schedules   []int32
-	Generations []int64
-	Occurrences []string
-	OccursAts   []string
-	Gates       []string
-	Limits      []string
-	Weights     []string
-	Strict      []string
-	Gives       []string
+	Known        []int32
+	Queues       []string
+	Jobs         []string
+	Priorities   []int16
+	LimitIds     []int32
+	LimitNames   []string
+	LimitSecrets []uuid.UUID
+	LineLimits   []int32
+	LineLanes    []int32
+	Ids          []uuid.UUID
+	Lanes        []int32
+	Ats          []time.Time
+	Afters       []int64
+	Expiries     []time.Time
+	Timeouts     []int64
+	MaxAttempts  []int32
+	OnCrashes    []int16
+	Args         []string
+	Tags         []string
+	Metadata     []string
+	Keys         []string
+	Traces       []string
+	Schedules    []int32
+	Generations  []int64
+	Occurrences  []string
+	OccursAts    []string
+	Gates        []string
+	Limits       []string
+	Weights      []string
+	Strict       []string
+	Gives        []string
 }
 
 // end
@@ -296,6 +299,7 @@ func (q *Queries) EnqueueLimited(ctx context.Context, arg EnqueueLimitedParams) 
 		arg.Priorities,
 		arg.LimitIds,
 		arg.LimitNames,
+		arg.LimitSecrets,
 		arg.LineLimits,
 		arg.LineLanes,
 		arg.Ids,

@@ -517,7 +517,8 @@ WITH replaced AS (
                   FROM (
                       SELECT
                           pg_catalog.unnest(($5::text)::int[]) AS id,
-                          pg_catalog.unnest(($6::text)::text[]) AS name
+                          pg_catalog.unnest(($6::text)::text[]) AS name,
+                          pg_catalog.unnest(($7::text)::uuid[]) AS secret
                   ) learnt
                   WHERE NOT EXISTS (
                       SELECT
@@ -526,41 +527,42 @@ WITH replaced AS (
                           AND limit_lanes.lane = $1::int
                       WHERE limits.id = learnt.id
                         AND limits.name = learnt.name
+                        AND coalesce(limits.secret, '00000000-0000-0000-0000-000000000000') = learnt.secret
                         AND (limits.state <> 3 OR limits.declared_at IS NOT NULL)
                   )
               )
         ),
         due_at = least(
             coalesce(
-                $7::timestamptz,
-                clock_timestamp() + ($8::bigint)::float8 * interval '1 microsecond'
+                $8::timestamptz,
+                clock_timestamp() + ($9::bigint)::float8 * interval '1 microsecond'
             ),
             CASE
-                WHEN $9::bigint > 0
-                    THEN created_at + ($9::bigint)::float8 * interval '1 microsecond'
+                WHEN $10::bigint > 0
+                    THEN created_at + ($10::bigint)::float8 * interval '1 microsecond'
             END
         ),
-        timeout = nullif($10::bigint, 0),
-        expires_at = $11::timestamptz,
-        max_attempts = $12::int,
-        on_crash = $13::smallint,
-        args = ($14::text)::json,
-        tags = ($15::text)::text[],
-        metadata = ($16::text)::json,
-        trace = $17::text,
+        timeout = nullif($11::bigint, 0),
+        expires_at = $12::timestamptz,
+        max_attempts = $13::int,
+        on_crash = $14::smallint,
+        args = ($15::text)::json,
+        tags = ($16::text)::text[],
+        metadata = ($17::text)::json,
+        trace = $18::text,
         attempt = 0,
         occurs_at = NULL,
-        gates = ($18::text)::bigint[],
-        limits = ($19::text)::text[],
-        weights = ($20::text)::int[],
-        strict = ($21::text)::bigint[],
-        gives = ($22::text)::text[]
-    WHERE id = $23::uuid
+        gates = ($19::text)::bigint[],
+        limits = ($20::text)::text[],
+        weights = ($21::text)::int[],
+        strict = ($22::text)::bigint[],
+        gives = ($23::text)::text[]
+    WHERE id = $24::uuid
       AND state = 0
     RETURNING id, lane, due_at, gates, limits, strict
 ), forgotten AS (
     DELETE FROM durable.progress
-    WHERE run_id = $23::uuid
+    WHERE run_id = $24::uuid
 ), listed AS (
     INSERT INTO durable.limit_lanes (limit_id, lane)
     SELECT DISTINCT (abs(own.gate) >> 43)::int, replaced.lane
@@ -627,8 +629,8 @@ WITH replaced AS (
     FROM lined
 ), dropped AS (
     DELETE FROM durable.permits
-    WHERE gate = ANY (($24::text)::bigint[])
-      AND owner = $23::uuid
+    WHERE gate = ANY (($25::text)::bigint[])
+      AND owner = $24::uuid
     RETURNING gate
 ), touched AS (
     SELECT dropped.gate FROM dropped
@@ -647,30 +649,31 @@ FROM replaced
 `
 
 type ReplaceRunParams struct {
-	Lane        int32
-	Queue       string
-	Job         string
-	Priority    int16
-	LimitIds    string
-	LimitNames  string
-	At          time.Time
-	After       int64
-	AtMost      int64
-	Timeout     int64
-	ExpiresAt   time.Time
-	MaxAttempts int32
-	OnCrash     int16
-	Args        string
-	Tags        string
-	Metadata    string
-	Trace       string
-	Gates       string
-	Limits      string
-	Weights     string
-	Strict      string
-	Gives       string
-	ID          uuid.UUID
-	Had         string
+	Lane         int32
+	Queue        string
+	Job          string
+	Priority     int16
+	LimitIds     string
+	LimitNames   string
+	LimitSecrets string
+	At           time.Time
+	After        int64
+	AtMost       int64
+	Timeout      int64
+	ExpiresAt    time.Time
+	MaxAttempts  int32
+	OnCrash      int16
+	Args         string
+	Tags         string
+	Metadata     string
+	Trace        string
+	Gates        string
+	Limits       string
+	Weights      string
+	Strict       string
+	Gives        string
+	ID           uuid.UUID
+	Had          string
 }
 
 type ReplaceRunRow struct {
@@ -706,6 +709,7 @@ func (q *Queries) ReplaceRun(ctx context.Context, arg ReplaceRunParams) ([]Repla
 		arg.Priority,
 		arg.LimitIds,
 		arg.LimitNames,
+		arg.LimitSecrets,
 		arg.At,
 		arg.After,
 		arg.AtMost,

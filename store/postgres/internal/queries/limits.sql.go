@@ -140,11 +140,11 @@ func (q *Queries) AnnounceGates(ctx context.Context, arg AnnounceGatesParams) ([
 const CreateLimit = `-- name: CreateLimit :execrows
 INSERT INTO durable.limits (
     name, kind, most, period, burst, buckets, key_least, key_most, action, retry_after,
-    hash, edited, hash_at, brought_at
+    hash, edited, hash_at, brought_at, secret
 )
 VALUES (
     $1, $2, $3, $4, $5, $6, $7, $8, $9,
-    $10, '', true, '-infinity', '-infinity'
+    $10, '', true, '-infinity', '-infinity', $11::uuid
 )
 ON CONFLICT (name) DO NOTHING
 `
@@ -160,6 +160,7 @@ type CreateLimitParams struct {
 	KeyMost    int32
 	Action     int16
 	RetryAfter int64
+	Secret     uuid.UUID
 }
 
 // An operator's own limit. Index: limits_name_key. Idempotent: a repeat finds the name.
@@ -175,6 +176,7 @@ func (q *Queries) CreateLimit(ctx context.Context, arg CreateLimitParams) (int64
 		arg.KeyMost,
 		arg.Action,
 		arg.RetryAfter,
+		arg.Secret,
 	)
 	if err != nil {
 		return 0, err
@@ -271,7 +273,7 @@ const FindLimits = `-- name: FindLimits :many
 
 SELECT
     id, name, kind, most, period, burst, buckets, key_least, key_most, action, retry_after, state,
-    (declared_at IS NOT NULL)::boolean AS declared
+    coalesce(secret, '00000000-0000-0000-0000-000000000000')::uuid AS secret, (declared_at IS NOT NULL)::boolean AS declared
 FROM durable.limits
 WHERE name = ANY ($1::text[])
 `
@@ -293,6 +295,7 @@ type FindLimitsRow struct {
 	Action     int16
 	RetryAfter int64
 	State      int16
+	Secret     uuid.UUID
 	Declared   bool
 }
 
@@ -321,6 +324,7 @@ func (q *Queries) FindLimits(ctx context.Context, arg FindLimitsParams) ([]FindL
 			&i.Action,
 			&i.RetryAfter,
 			&i.State,
+			&i.Secret,
 			&i.Declared,
 		); err != nil {
 			return nil, err
@@ -604,7 +608,7 @@ func (q *Queries) GateWaiters(ctx context.Context, arg GateWaitersParams) ([]Gat
 const InsertLimits = `-- name: InsertLimits :exec
 INSERT INTO durable.limits (
     name, kind, most, period, burst, buckets, key_least, key_most, action, retry_after,
-    hash, declared_at, hash_at, brought_at
+    hash, declared_at, hash_at, brought_at, secret
 )
 SELECT
     declared.name,
@@ -627,7 +631,8 @@ SELECT
             WHERE workers.instance = $1
         ),
         now()
-    )
+    ),
+    declared.secret
 FROM (
     SELECT
         unnest($2::text[]) AS name,
@@ -640,7 +645,8 @@ FROM (
         unnest($9::int[]) AS key_most,
         unnest($10::smallint[]) AS action,
         unnest($11::bigint[]) AS retry_after,
-        unnest($12::text[]) AS hash
+        unnest($12::text[]) AS hash,
+        unnest($13::uuid[]) AS secret
 ) declared
 WHERE NOT EXISTS (
     SELECT
@@ -663,6 +669,7 @@ type InsertLimitsParams struct {
 	Actions      []int16
 	RetryAfters  []int64
 	Hashes       []string
+	Secrets      []uuid.UUID
 }
 
 // Index: limits_name_key. Locks: only what it inserts. A name that exists is skipped
@@ -682,6 +689,7 @@ func (q *Queries) InsertLimits(ctx context.Context, arg InsertLimitsParams) erro
 		arg.Actions,
 		arg.RetryAfters,
 		arg.Hashes,
+		arg.Secrets,
 	)
 	return err
 }
@@ -808,7 +816,7 @@ func (q *Queries) LimitInUse(ctx context.Context, arg LimitInUseParams) (LimitIn
 const ListLimits = `-- name: ListLimits :many
 SELECT
     id, name, kind, most, period, burst, buckets, key_least, key_most, action, retry_after, state,
-    edited, declared_at
+    coalesce(secret, '00000000-0000-0000-0000-000000000000')::uuid AS secret, edited, declared_at
 FROM durable.limits
 WHERE state <> 3
   AND (cardinality($1::text[]) = 0 OR name = ANY ($1::text[]))
@@ -832,6 +840,7 @@ type ListLimitsRow struct {
 	Action     int16
 	RetryAfter int64
 	State      int16
+	Secret     uuid.UUID
 	Edited     bool
 	DeclaredAt *time.Time
 }
@@ -859,6 +868,7 @@ func (q *Queries) ListLimits(ctx context.Context, arg ListLimitsParams) ([]ListL
 			&i.Action,
 			&i.RetryAfter,
 			&i.State,
+			&i.Secret,
 			&i.Edited,
 			&i.DeclaredAt,
 		); err != nil {
@@ -897,7 +907,8 @@ func (q *Queries) LockGate(ctx context.Context, arg LockGateParams) error {
 
 const LockLimits = `-- name: LockLimits :many
 SELECT
-    id, name, kind, most, period, burst, buckets, key_least, key_most, action, retry_after, state
+    id, name, kind, most, period, burst, buckets, key_least, key_most, action, retry_after, state,
+    coalesce(secret, '00000000-0000-0000-0000-000000000000')::uuid AS secret
 FROM durable.limits
 WHERE name = ANY ($1::text[])
 ORDER BY name
@@ -921,6 +932,7 @@ type LockLimitsRow struct {
 	Action     int16
 	RetryAfter int64
 	State      int16
+	Secret     uuid.UUID
 }
 
 // Index: limits_name_key. Locks: the rows by name, against another declaration or change.
@@ -946,6 +958,7 @@ func (q *Queries) LockLimits(ctx context.Context, arg LockLimitsParams) ([]LockL
 			&i.Action,
 			&i.RetryAfter,
 			&i.State,
+			&i.Secret,
 		); err != nil {
 			return nil, err
 		}

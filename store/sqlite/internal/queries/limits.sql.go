@@ -548,11 +548,11 @@ func (q *Queries) InsertCapLanes(ctx context.Context, arg InsertCapLanesParams) 
 const insertLimit = `-- name: InsertLimit :one
 INSERT INTO limits (
     name, kind, most, period, burst, buckets, least_share, most_share, action, retry_after, hash,
-    edited, declared_at, hash_at, brought_at
+    edited, declared_at, hash_at, brought_at, secret
 )
 VALUES (
     ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9,
-    ?10, ?11, ?12, ?13, ?14, ?15
+    ?10, ?11, ?12, ?13, ?14, ?15, ?16
 )
 RETURNING id
 `
@@ -573,6 +573,7 @@ type InsertLimitParams struct {
 	DeclaredAt *int64
 	HashAt     int64
 	BroughtAt  int64
+	Secret     []byte
 }
 
 // The caller has found no limit of this name in the same transaction.
@@ -593,6 +594,7 @@ func (q *Queries) InsertLimit(ctx context.Context, arg InsertLimitParams) (int64
 		arg.DeclaredAt,
 		arg.HashAt,
 		arg.BroughtAt,
+		arg.Secret,
 	)
 	var id int64
 	err := row.Scan(&id)
@@ -1077,7 +1079,7 @@ func (q *Queries) ListLimitLanes(ctx context.Context, arg ListLimitLanesParams) 
 
 const listLimits = `-- name: ListLimits :many
 
-SELECT id, name, kind, most, period, burst, buckets, least_share, most_share, "action", retry_after, state, hash, edited, declared_at, hash_at, brought_at
+SELECT id, name, kind, most, period, burst, buckets, least_share, most_share, "action", retry_after, state, hash, edited, declared_at, hash_at, brought_at, secret
 FROM limits
 ORDER BY name
 `
@@ -1111,6 +1113,7 @@ func (q *Queries) ListLimits(ctx context.Context) ([]Limit, error) {
 			&i.DeclaredAt,
 			&i.HashAt,
 			&i.BroughtAt,
+			&i.Secret,
 		); err != nil {
 			return nil, err
 		}

@@ -42,6 +42,7 @@ type Limit struct {
 	DeclaredAt *int64
 	HashAt     int64
 	BroughtAt  int64
+	Secret     []byte
 }
 
 type Round struct {
