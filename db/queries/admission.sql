@@ -409,7 +409,8 @@ FROM durable.rounds own
 WHERE own.line = ANY (ARRAY(SELECT asked.gate FROM asked));
 
 -- name: ReadEntries :many
--- The first waiters of lines that wait in rounds, as ReadLines has them.
+-- The first waiters of lines that wait in rounds, as ReadLines has them: of a line that has a
+-- mark from it on.
 -- Index: waiting_order for each line, runs_pkey. Locks: none; the lines are locked.
 SELECT
     entry.line::bigint AS gate,
@@ -421,13 +422,15 @@ FROM (
     SELECT
         unnest(@lines::bigint[]) AS line,
         unnest(@lanes::int[]) AS lane,
-        unnest(@depths::int[]) AS depth
+        unnest(@depths::int[]) AS depth,
+        unnest(@lows::timestamptz[]) AS low
 ) entry
 CROSS JOIN LATERAL (
     SELECT waiting.due_at, waiting.run_id, waiting.more
     FROM durable.waiting
     WHERE waiting.gate = entry.line
       AND waiting.lane = entry.lane
+      AND waiting.due_at >= entry.low
       AND waiting.due_at <= now()
     ORDER BY waiting.due_at, waiting.run_id
     LIMIT entry.depth

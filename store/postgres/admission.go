@@ -88,6 +88,9 @@ type admission struct {
 
 	used markArgs      // by which lines were read
 	took time.Duration // to take the turns and to read
+	// entries are the lines in rounds that were read, which took so long.
+	entries     []entryRead
+	tookEntries time.Duration
 }
 
 func (a *admission) run(ctx context.Context) error {

@@ -3,10 +3,12 @@ package postgres
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/durable-worker/durable-worker/internal/admit"
+	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
@@ -65,7 +67,7 @@ func (a *admission) addEntries(b *batch, taken, free []int64) {
 	for i := range a.input.Rounds {
 		counts[a.input.Rounds[i].Gate]++
 	}
-	var p queries.ReadEntriesParams
+	marks := a.marks.rounds.of(a.request.Lanes)
 	for i := range a.input.Rounds {
 		e := &a.input.Rounds[i]
 		locked := slices.Contains(free, int64(e.Line)) || slices.Contains(taken, int64(e.Line))
@@ -77,12 +79,83 @@ func (a *admission) addEntries(b *batch, taken, free []int64) {
 			action = limit.Action()
 		}
 		e.Depth = admit.EntryDepth(a.request.Limit, len(taken), counts[e.Gate], action)
-		p.Lines, p.Lanes, p.Depths = append(p.Lines, int64(e.Line)), append(p.Lanes, e.Lane), append(p.Depths, small(e.Depth))
+		a.entries = append(a.entries, entryRead{e: e, low: marks.low(lineAt{int64(e.Line), e.Lane})})
+	}
+	a.addReadEntries(b, a.entries)
+}
+
+// entryRead is the read of the line of an entry.
+type entryRead struct {
+	e   *admit.Entry
+	low time.Time // from where it was read; zero: from its beginning
+}
+
+func (a *admission) addReadEntries(b *batch, entries []entryRead) {
+	var p queries.ReadEntriesParams
+	for _, one := range entries {
+		p.Lines, p.Lanes = append(p.Lines, int64(one.e.Line)), append(p.Lanes, one.e.Lane)
+		p.Depths, p.Lows = append(p.Depths, small(one.e.Depth)), append(p.Lows, one.low)
 	}
 	if len(p.Lines) > 0 {
-		b.add(queries.ReadEntries, p.Lines, p.Lanes, p.Depths).Query(a.scanWaiters)
+		b.add(queries.ReadEntries, p.Lines, p.Lanes, p.Depths, p.Lows).Query(a.scanWaiters)
 	}
 }
+
+// readShallow reads lines again, from their beginnings, in which fewer waiters were found from
+// their marks on than asked for: nothing is concluded from a mark.
+func (a *admission) readShallow(ctx context.Context) error {
+	var shallow []entryRead
+	for i := range a.entries {
+		one := &a.entries[i]
+		ofLine := func(w admit.Waiter) bool { return w.Gate == one.e.Line && w.Lane == one.e.Lane }
+		found := 0
+		for j := range a.input.Waiters {
+			if ofLine(a.input.Waiters[j]) {
+				found++
+			}
+		}
+		if !one.low.IsZero() && found < one.e.Depth {
+			a.input.Waiters = slices.DeleteFunc(a.input.Waiters, ofLine)
+			one.low = time.Time{}
+			shallow = append(shallow, *one)
+		}
+	}
+	if len(shallow) == 0 {
+		return nil
+	}
+	b := &batch{names: a.Store.names}
+	a.addReadEntries(b, shallow)
+	return a.send(ctx, a.conn, b)
+}
+
+// markEntries remembers where the lines begin that were read as entries of rounds; gone are
+// the waiters that have left them.
+func (a *admission) markEntries(gone map[store.RunID]struct{}) {
+	lines, used := map[lineAt]*lineRead{}, markArgs{}
+	for _, one := range a.entries {
+		at := lineAt{int64(one.e.Line), one.e.Lane}
+		line := &lineRead{}
+		for i := range a.input.Waiters {
+			if w := &a.input.Waiters[i]; w.Gate == one.e.Line && w.Lane == one.e.Lane {
+				_, left := gone[w.Run]
+				line.add(w.DueAt, left)
+			}
+		}
+		line.deep = line.read >= one.e.Depth
+		lines[at] = line
+		if !one.low.IsZero() {
+			used.gates, used.lanes = append(used.gates, at.gate), append(used.lanes, at.lane)
+		}
+	}
+	if len(lines) > 0 && len(lines) <= markMost {
+		a.marks.rounds.learn(nil, a.request.Lanes, lines, &used, min(a.tookEntries, roundRest/belowRest))
+	}
+}
+
+// roundRest is the longest time between two reads of a line in a round from its beginning. The
+// turn of a waiter that enters below the mark reveals nothing there, as the line waits for the
+// round, so it is shorter than belowMost.
+const roundRest = 2 * time.Second
 
 // addWaits reads the keys of a dynamic window that wait in the round of the gate that they share.
 func (a *admission) addWaits(b *batch, g *admit.Gate) {
@@ -160,7 +233,12 @@ func (a *admission) readOthers(ctx context.Context, taken, gates []int64) error 
 	if b.Len() == 0 {
 		return nil
 	}
+	began := lease.Elapsed()
 	if err := a.send(ctx, a.conn, b); err != nil {
+		return err
+	}
+	a.tookEntries = lease.Elapsed() - began
+	if err := a.readShallow(ctx); err != nil {
 		return err
 	}
 	a.learn(reads, found, 0)

@@ -27,6 +27,20 @@ type lineMarks struct {
 	marks map[lineAt]lineMark
 }
 
+// marks are the marks of lines by whose gate they are read: their own, or one in whose round
+// they wait.
+type marks struct {
+	lineMarks
+
+	rounds lineMarks
+}
+
+// forget drops all of them.
+func (m *marks) forget() {
+	m.lineMarks.forget()
+	m.rounds.forget()
+}
+
 // lineAt is one line of waiters.
 type lineAt struct {
 	gate int64
@@ -86,6 +100,16 @@ func (a *markArgs) has(at lineAt) bool {
 		}
 	}
 	return false
+}
+
+// low is the mark of a line among them; zero: it has none.
+func (a *markArgs) low(at lineAt) time.Time {
+	for i, gate := range a.gates {
+		if gate == at.gate && a.lanes[i] == at.lane {
+			return a.dues[i]
+		}
+	}
+	return time.Time{}
 }
 
 // lineRead is what an admission has read of a line, and left of it.
@@ -230,6 +254,7 @@ func (a *admission) mark(d *admit.Decision) {
 		examined[int64(gate)] = true
 	}
 	a.marks.learn(examined, a.request.Lanes, a.lines(depths, gone), &a.used, a.took)
+	a.markEntries(gone)
 }
 
 // lookBelow announces gates that keep room for which no waiter above a mark was small

@@ -96,7 +96,7 @@ type Store struct {
 
 	lanes   laneCache
 	limits  limitCache
-	marks   lineMarks
+	marks   marks
 	tally   admit.Tally
 	capped  board.Capped // the lanes whose runs claims move into the lines of caps
 	workers workerCache

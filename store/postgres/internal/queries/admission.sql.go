@@ -929,13 +929,15 @@ FROM (
     SELECT
         unnest($1::bigint[]) AS line,
         unnest($2::int[]) AS lane,
-        unnest($3::int[]) AS depth
+        unnest($3::int[]) AS depth,
+        unnest($4::timestamptz[]) AS low
 ) entry
 CROSS JOIN LATERAL (
     SELECT waiting.due_at, waiting.run_id, waiting.more
     FROM durable.waiting
     WHERE waiting.gate = entry.line
       AND waiting.lane = entry.lane
+      AND waiting.due_at >= entry.low
       AND waiting.due_at <= now()
     ORDER BY waiting.due_at, waiting.run_id
     LIMIT entry.depth
@@ -953,6 +955,7 @@ type ReadEntriesParams struct {
 	Lines  []int64
 	Lanes  []int32
 	Depths []int32
+	Lows   []time.Time
 }
 
 type ReadEntriesRow struct {
@@ -963,10 +966,16 @@ type ReadEntriesRow struct {
 	Limits []string
 }
 
-// The first waiters of lines that wait in rounds, as ReadLines has them.
+// The first waiters of lines that wait in rounds, as ReadLines has them: of a line that has a
+// mark from it on.
 // Index: waiting_order for each line, runs_pkey. Locks: none; the lines are locked.
 func (q *Queries) ReadEntries(ctx context.Context, arg ReadEntriesParams) ([]ReadEntriesRow, error) {
-	rows, err := q.db.Query(ctx, ReadEntries, arg.Lines, arg.Lanes, arg.Depths)
+	rows, err := q.db.Query(ctx, ReadEntries,
+		arg.Lines,
+		arg.Lanes,
+		arg.Depths,
+		arg.Lows,
+	)
 	if err != nil {
 		return nil, err
 	}
