@@ -42,7 +42,7 @@ func Example() {
 		fmt.Println(err) // the last lines are lost
 	}
 	fmt.Println("dropped:", lines.Dropped(), "blocked for:", lines.Blocked())
-	// Output:
+	// Unordered output:
 	// level=INFO msg="worker started" event=worker.started worker=one jobs=1 max_concurrent_runs=100
 	// hello world
 	// level=INFO msg="worker draining" event=worker.draining worker=one executing=0 timeout=10s

@@ -52,6 +52,7 @@ type Writer struct {
 	out    io.Writer
 	config Config
 	hurry  chan struct{} // ends the pause after a write that failed
+	torn   bool          // the last line was written in part; only the goroutine that writes has it
 
 	mu       sync.Mutex
 	queue    []entry
@@ -207,23 +208,22 @@ func (w *Writer) Dropped() uint64 {
 
 // work writes until the queue is empty. Flush waits for it.
 func (w *Writer) work() {
-	torn := false // the last line was written in part
 	for e, some := w.next(); some; e, some = w.next() {
 		if e.text == nil {
 			e.end(nil)
 			continue
 		}
-		if torn {
+		if w.torn {
 			e.text = append([]byte("\n"), e.text...)
 		}
 		n, err := w.write(e.text)
 		if err == nil {
-			torn = false
+			w.torn = false
 			w.wrote()
 			e.end(nil)
 			continue
 		}
-		torn = torn || n > 0
+		w.torn = w.torn || n > 0
 		flushed := w.failed(err)
 		e.end(err)
 		if !flushed {
