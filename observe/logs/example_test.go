@@ -26,7 +26,7 @@ func Example() {
 	worker := durable.NewWorker(store, durable.WorkerConfig{Name: "one", Logger: slog.New(slog.NewTextHandler(lines, options))})
 	job := durable.NewJob[string]("greet", durable.Timeout(time.Minute))
 	durable.Register(worker, job, func(_ context.Context, run *durable.Run[string]) error {
-		lines.Write([]byte("hello " + run.Args + "\n"))
+		fmt.Fprintln(lines, "hello", run.Args)
 		stop()
 		return nil
 	})
