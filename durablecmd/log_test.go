@@ -88,7 +88,7 @@ func TestSignalsActAlthoughTheLogIsNotRead(t *testing.T) {
 			begun, release := make(chan struct{}, 1), make(chan struct{})
 			grace := map[bool]string{true: "DURABLE_CANCEL_GRACE=1h", false: "DURABLE_CANCEL_GRACE=1s"}[signalled == 3]
 			env, _, signals, exited, code := unheard(t, holding(begun, release, signalled == 2), "DURABLE_DRAIN_TIMEOUT=1h", grace)
-			require.Equal(t, 0, execute(t, env, "enqueue", "hold").code)
+			require.Eventually(t, func() bool { return execute(t, env, "enqueue", "hold").code == 0 }, time.Minute, 100*time.Millisecond, "it is declared")
 			<-begun
 			for range signalled {
 				signals <- syscall.SIGTERM

@@ -69,14 +69,18 @@ type Writer struct {
 
 // entry is a line, or a flush.
 type entry struct {
-	text []byte     // nil: a flush
-	done chan error // has room for one; nil: no goroutine waits
+	text []byte          // nil: a flush
+	done chan<- struct{} // closed when the entry has ended; nil: no goroutine waits
+	err  *error          // set before, if the entry has failed; nil: no goroutine wants to know
 }
 
 // end reports to the goroutine that waits for the entry, if there is one, how it ended.
 func (e entry) end(err error) {
+	if e.err != nil {
+		*e.err = err
+	}
 	if e.done != nil {
-		e.done <- err
+		close(e.done)
 	}
 }
 
@@ -125,7 +129,7 @@ func (w *Writer) Write(line []byte) (int, error) {
 }
 
 // add queues a line, or drops it. What it returns is nil if Write is not to wait.
-func (w *Writer) add(line []byte) (written <-chan error) {
+func (w *Writer) add(line []byte) (written <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.queue) > 0 && (len(w.queue) >= w.config.MaxLines || w.bytes+len(line) > w.config.MaxBytes) {
@@ -137,10 +141,11 @@ func (w *Writer) add(line []byte) (written <-chan error) {
 	}
 	e := entry{text: line}
 	if !w.behind {
-		e.done = make(chan error, 1)
+		done := make(chan struct{})
+		e.done, written = done, done
 	}
 	w.enqueue(e)
-	return e.done
+	return written
 }
 
 // enqueue adds an entry, and starts the goroutine that writes. The caller holds mu.
@@ -170,18 +175,19 @@ func (w *Writer) drop(err error) {
 // dropped all that waited, without the second that there is otherwise between two tries.
 // Call it before the program ends, with a context that ends after a second or two.
 func (w *Writer) Flush(ctx context.Context) error {
-	done := make(chan error, 1)
+	var failed error
+	done := make(chan struct{})
 	w.mu.Lock()
 	w.flushes++
-	w.enqueue(entry{done: done})
+	w.enqueue(entry{done: done, err: &failed})
 	w.mu.Unlock()
 	select {
 	case w.hurry <- struct{}{}:
 	default:
 	}
 	select {
-	case err := <-done:
-		return err
+	case <-done:
+		return failed
 	case <-ctx.Done():
 		return fmt.Errorf("flush the log: %w", ctx.Err())
 	}
