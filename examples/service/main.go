@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/observe/logs"
 	"github.com/durable-worker/durable-worker/store/sqlite"
 )
 
@@ -27,6 +28,7 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a reader of the log that has gone ends nothing
 	if err := service(ctx, *path, *addr); err != nil {
 		log.Fatal(err)
 	}
@@ -60,7 +62,9 @@ func service(ctx context.Context, path, addr string) error {
 		return err
 	}
 	defer o.close()
-	worker := durable.NewWorker(o.store, durable.WorkerConfig{Logger: slog.Default()})
+	lines := logs.New(os.Stderr, logs.Config{}) // the worker does not wait for the reader of its log
+	defer finish(lines)
+	worker := durable.NewWorker(o.store, durable.WorkerConfig{Logger: slog.New(slog.NewTextHandler(lines, nil))})
 	durable.Register(worker, ship(), o.perform)
 
 	ctx, stop := context.WithCancel(ctx)
@@ -79,6 +83,13 @@ func service(ctx context.Context, path, addr string) error {
 	}
 	both.Wait()
 	return errors.Join(worked, served)
+}
+
+// finish waits until the log has been written, if it is read.
+func finish(lines *logs.Writer) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	_ = lines.Flush(ctx) // there is no other place to report it
 }
 
 // serve serves until ctx ends, and returns when the requests under way have ended.

@@ -85,7 +85,7 @@ func TestALogThatIsNotRead(t *testing.T) {
 	dsn, address := pgtest.Database(t), freeAddress(t)
 	db := openStore(t, dsn)
 	surround, _ := logInto(t)
-	w := startWorkerIn(t, dsn, "unheard", surround, "DURABLE_HTTP_ADDR="+address, "DURABLE_LEASE_DURATION=2s")
+	w := startWorkerIn(t, dsn, "unheard", surround, "DURABLE_HTTP_ADDR="+address, "DURABLE_LEASE_DURATION=3s")
 	answersWith(t, address, "/readyz", http.StatusOK)
 	enqueueNaps(t, db, 800, 0) // three lines each
 	until(t, db, time.Minute, "all of them end", succeeded(800))

@@ -26,7 +26,7 @@ func Example() {
 	worker := durable.NewWorker(store, durable.WorkerConfig{Name: "one", Logger: slog.New(slog.NewTextHandler(lines, options))})
 	job := durable.NewJob[string]("greet", durable.Timeout(time.Minute))
 	durable.Register(worker, job, func(_ context.Context, run *durable.Run[string]) error {
-		lines.Write([]byte("hello " + run.Args + "\n"))
+		fmt.Fprintln(lines, "hello", run.Args)
 		stop()
 		return nil
 	})
@@ -42,7 +42,7 @@ func Example() {
 		fmt.Println(err) // the last lines are lost
 	}
 	fmt.Println("dropped:", lines.Dropped(), "blocked for:", lines.Blocked())
-	// Output:
+	// Unordered output:
 	// level=INFO msg="worker started" event=worker.started worker=one jobs=1 max_concurrent_runs=100
 	// hello world
 	// level=INFO msg="worker draining" event=worker.draining worker=one executing=0 timeout=10s

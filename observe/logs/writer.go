@@ -52,6 +52,7 @@ type Writer struct {
 	out    io.Writer
 	config Config
 	hurry  chan struct{} // ends the pause after a write that failed
+	torn   bool          // the last line was written in part; only the goroutine that writes has it
 
 	mu       sync.Mutex
 	queue    []entry
@@ -68,14 +69,18 @@ type Writer struct {
 
 // entry is a line, or a flush.
 type entry struct {
-	text []byte     // nil: a flush
-	done chan error // has room for one; nil: no goroutine waits
+	text []byte          // nil: a flush
+	done chan<- struct{} // closed when the entry has ended; nil: no goroutine waits
+	err  *error          // set before, if the entry has failed; nil: no goroutine wants to know
 }
 
 // end reports to the goroutine that waits for the entry, if there is one, how it ended.
 func (e entry) end(err error) {
+	if e.err != nil {
+		*e.err = err
+	}
 	if e.done != nil {
-		e.done <- err
+		close(e.done)
 	}
 }
 
@@ -124,7 +129,7 @@ func (w *Writer) Write(line []byte) (int, error) {
 }
 
 // add queues a line, or drops it. What it returns is nil if Write is not to wait.
-func (w *Writer) add(line []byte) (written <-chan error) {
+func (w *Writer) add(line []byte) (written <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.queue) > 0 && (len(w.queue) >= w.config.MaxLines || w.bytes+len(line) > w.config.MaxBytes) {
@@ -136,10 +141,11 @@ func (w *Writer) add(line []byte) (written <-chan error) {
 	}
 	e := entry{text: line}
 	if !w.behind {
-		e.done = make(chan error, 1)
+		done := make(chan struct{})
+		e.done, written = done, done
 	}
 	w.enqueue(e)
-	return e.done
+	return written
 }
 
 // enqueue adds an entry, and starts the goroutine that writes. The caller holds mu.
@@ -169,18 +175,19 @@ func (w *Writer) drop(err error) {
 // dropped all that waited, without the second that there is otherwise between two tries.
 // Call it before the program ends, with a context that ends after a second or two.
 func (w *Writer) Flush(ctx context.Context) error {
-	done := make(chan error, 1)
+	var failed error
+	done := make(chan struct{})
 	w.mu.Lock()
 	w.flushes++
-	w.enqueue(entry{done: done})
+	w.enqueue(entry{done: done, err: &failed})
 	w.mu.Unlock()
 	select {
 	case w.hurry <- struct{}{}:
 	default:
 	}
 	select {
-	case err := <-done:
-		return err
+	case <-done:
+		return failed
 	case <-ctx.Done():
 		return fmt.Errorf("flush the log: %w", ctx.Err())
 	}
@@ -207,23 +214,22 @@ func (w *Writer) Dropped() uint64 {
 
 // work writes until the queue is empty. Flush waits for it.
 func (w *Writer) work() {
-	torn := false // the last line was written in part
 	for e, some := w.next(); some; e, some = w.next() {
 		if e.text == nil {
 			e.end(nil)
 			continue
 		}
-		if torn {
+		if w.torn {
 			e.text = append([]byte("\n"), e.text...)
 		}
 		n, err := w.write(e.text)
 		if err == nil {
-			torn = false
+			w.torn = false
 			w.wrote()
 			e.end(nil)
 			continue
 		}
-		torn = torn || n > 0
+		w.torn = w.torn || n > 0
 		flushed := w.failed(err)
 		e.end(err)
 		if !flushed {

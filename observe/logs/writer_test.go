@@ -265,9 +265,10 @@ func TestALineThatWasWrittenInPartEnds(t *testing.T) {
 		s := &sink{fail: func([]byte) (int, error) { return 2, syscall.ENOSPC }}
 		w := logs.New(s, logs.Config{})
 		write(t, w, "first")
+		pass(time.Minute)
 		s.failing(nil)
 		write(t, w, "second")
-		pass(time.Second)
+		flush(t, w)
 		require.Equal(t, []string{"fi", "second"}, s.lines()[:2])
 	})
 }
