@@ -348,6 +348,7 @@ func (away) Release(context.Context, string, lease.ClaimID) (bool, error) { retu
 
 func locksAway(t *testing.T, s *site) {
 	locker := lock.NewLocker(away{s.db.Locks()}, lock.LockerConfig{Hooks: s.tally.Hooks().Lock, Elapsed: s.elapsed})
+	defer locker.Close()
 	for range 5 {
 		_, err := locker.TryAcquire(t.Context(), "tick", lock.Terms{Policy: lock.Skip})
 		require.ErrorIs(t, err, lock.ErrUnavailable)
@@ -357,7 +358,9 @@ func locksAway(t *testing.T, s *site) {
 
 func lockStoreAway(t *testing.T, s *site) {
 	began := s.elapsed()
-	health, err := lock.NewLocker(away{s.db.Locks()}, lock.LockerConfig{Elapsed: s.elapsed}).Probe(t.Context())
+	locker := lock.NewLocker(away{s.db.Locks()}, lock.LockerConfig{Elapsed: s.elapsed})
+	defer locker.Close()
+	health, err := locker.Probe(t.Context())
 	require.ErrorIs(t, err, lock.ErrUnavailable)
 	s.locks = &metrics.LockProbe{Healthy: health == lock.Healthy, Took: s.elapsed() - began}
 }

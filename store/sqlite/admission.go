@@ -199,6 +199,12 @@ func (a *admitting) lanesOf(ctx context.Context, gate admit.GateID) (lanes []sto
 	return lanes, nil
 }
 
+// readable reports whether a run's limits can be parsed, which a row written by hand may prevent.
+func readable(text *string) bool {
+	_, err := limitsOf(text)
+	return err == nil
+}
+
 // readWaiter notes one that waits. A row that names no pending run, which only a
 // change by hand can leave, goes.
 func (a *admitting) readWaiter(ctx context.Context, gate admit.GateID, lane store.LaneID, row queries.ListWaitingRow) error {

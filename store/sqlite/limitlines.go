@@ -134,12 +134,6 @@ func limitsOf(text *string) ([]store.LimitUse, error) {
 	return store.ParseLimitTexts(texts)
 }
 
-// readable reports whether a run's limits can be parsed, which a row written by hand may prevent.
-func readable(text *string) bool {
-	_, err := limitsOf(text)
-	return err == nil
-}
-
 func limitTextsOf(text *string) (texts []string, err error) {
 	if text != nil {
 		err = json.Unmarshal([]byte(*text), &texts)
