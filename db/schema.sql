@@ -92,7 +92,8 @@ create table durable.runs (
     gives        text[],
     metadata     json,                           -- names and values, all text; null: none
     -- the instant of the schedule that it is for, as RFC 9557 writes it; null: none
-    occurs_at    text
+    occurs_at    text,
+    schedule_name text                           -- for when the schedule is deleted
 ) with (fillfactor = 36);
 create unique index runs_occurrence on durable.runs (schedule, generation, occurrence)
     where schedule is not null;

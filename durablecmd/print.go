@@ -79,6 +79,9 @@ func (p *program) printRun(r durable.Record, now time.Time, texts texts) error {
 	if r.Schedule != nil {
 		table.row("schedule", *r.Schedule)
 	}
+	if r.Occurrence != nil {
+		table.row("occurrence", string(store.ZonedTimeOf(*r.Occurrence)))
+	}
 	if r.Key != nil {
 		table.row("unique key", *r.Key)
 	}

@@ -391,8 +391,22 @@ SET seen_at = now()
 WHERE instance = @instance;
 
 -- name: ScheduleNames :many
--- The names of schedules, once for each that a claim has met. Index: schedules_pkey.
--- Locks: none.
-SELECT id, name
-FROM durable.schedules
-WHERE id = ANY (@ids::int[]);
+-- The names of schedules, once for each that a claim has met; of a deleted one, that which
+-- its runs have. Index: schedules_pkey, runs_schedule. Locks: none.
+SELECT
+    given.id::int AS id,
+    coalesce(
+        (
+            SELECT schedules.name
+            FROM durable.schedules
+            WHERE schedules.id = given.id
+        ),
+        (
+            SELECT runs.schedule_name
+            FROM durable.runs
+            WHERE runs.schedule = given.id
+            LIMIT 1
+        ),
+        ''
+    )::text AS name
+FROM (SELECT unnest(@ids::int[]) AS id) given;

@@ -225,7 +225,8 @@ WITH known AS MATERIALIZED (
 ), stored AS (
     INSERT INTO durable.runs (
         id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, metadata, key,
-        trace, schedule, generation, occurrence, occurs_at, gates, limits, weights, strict, gives
+        trace, schedule, generation, occurrence, occurs_at, schedule_name, gates, limits, weights,
+        strict, gives
     )
     SELECT
         given.id,
@@ -251,6 +252,7 @@ WITH known AS MATERIALIZED (
         CASE WHEN given.schedule > 0 THEN given.generation END,
         given.occurrence,
         given.occurs_at,
+        given.schedule_name,
         given.gates::bigint[],
         given.limits::text[],
         given.weights::int[],
@@ -275,6 +277,7 @@ WITH known AS MATERIALIZED (
             pg_catalog.unnest(@generations::bigint[]) AS generation,
             pg_catalog.unnest(@occurrences::text[]) AS occurrence,
             pg_catalog.unnest(@occurs_ats::text[]) AS occurs_at,
+            pg_catalog.unnest(@schedule_names::text[]) AS schedule_name,
             pg_catalog.unnest(@gates::text[]) AS gates,
             pg_catalog.unnest(@limits::text[]) AS limits,
             pg_catalog.unnest(@weights::text[]) AS weights,

@@ -39,6 +39,7 @@ SELECT
             FROM durable.schedules
             WHERE schedules.id = runs.schedule
         ),
+        runs.schedule_name,
         ''
     )::text AS schedule,
     coalesce(runs.occurs_at, '')::text AS occurs_at,
@@ -128,6 +129,7 @@ SELECT
             FROM durable.schedules
             WHERE schedules.id = runs.schedule
         ),
+        runs.schedule_name,
         ''
     )::text AS schedule,
     coalesce(runs.occurs_at, '')::text AS occurs_at,
@@ -330,6 +332,7 @@ SELECT
             FROM durable.schedules
             WHERE schedules.id = runs.schedule
         ),
+        runs.schedule_name,
         ''
     )::text AS schedule,
     coalesce(runs.occurs_at, '')::text AS occurs_at,

@@ -587,7 +587,7 @@ WHERE cancels.claim_id = ANY (@claims::uuid[])
 ORDER BY cancels.claim_id, cancels.run_id;
 
 -- name: KeepOccurrence :exec
--- Gives the run that is made after another one its occurrence.
+-- Copies the occurrence of a run to the one that is created after it.
 -- Index: runs_pkey. Locks: a run that the same transaction has stored.
 -- Idempotent: a repeat stores the same.
 UPDATE durable.runs

@@ -66,7 +66,7 @@ WITH known AS MATERIALIZED (
 ), stored AS (
     INSERT INTO durable.runs (
         id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags,
-        metadata, schedule, generation, occurrence, occurs_at
+        metadata, schedule, generation, occurrence, occurs_at, schedule_name
     )
     SELECT
         given.id,
@@ -82,7 +82,8 @@ WITH known AS MATERIALIZED (
         given.schedule,
         given.generation,
         given.occurrence,
-        given.occurs_at
+        given.occurs_at,
+        given.schedule_name
     FROM (
         SELECT
             unnest(@ids::uuid[]) AS id,
@@ -99,7 +100,8 @@ WITH known AS MATERIALIZED (
             unnest(@schedules::int[]) AS schedule,
             unnest(@generations::bigint[]) AS generation,
             unnest(@occurrences::text[]) AS occurrence,
-            unnest(@occurs_ats::text[]) AS occurs_at
+            unnest(@occurs_ats::text[]) AS occurs_at,
+            unnest(@schedule_names::text[]) AS schedule_name
     ) given
     ON CONFLICT DO NOTHING
     RETURNING id, lane, due_at
@@ -133,7 +135,7 @@ WITH known AS MATERIALIZED (
 ), stored AS (
     INSERT INTO durable.runs (
         id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags,
-        metadata, schedule, generation, occurrence, occurs_at
+        metadata, schedule, generation, occurrence, occurs_at, schedule_name
     )
     SELECT
         given.id,
@@ -149,7 +151,8 @@ WITH known AS MATERIALIZED (
         given.schedule,
         given.generation,
         given.occurrence,
-        given.occurs_at
+        given.occurs_at,
+        given.schedule_name
     FROM (
         SELECT
             unnest(@ids::uuid[]) AS id,
@@ -166,7 +169,8 @@ WITH known AS MATERIALIZED (
             unnest(@schedules::int[]) AS schedule,
             unnest(@generations::bigint[]) AS generation,
             unnest(@occurrences::text[]) AS occurrence,
-            unnest(@occurs_ats::text[]) AS occurs_at
+            unnest(@occurs_ats::text[]) AS occurs_at,
+            unnest(@schedule_names::text[]) AS schedule_name
     ) given
     RETURNING id, lane, due_at
 ), queued AS (

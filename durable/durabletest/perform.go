@@ -53,9 +53,29 @@ func PerformOn[A any](
 	options ...durable.Option,
 ) Performed {
 	t.Helper()
+	return perform(t, db, time.Time{}, job, handler, args, options...)
+}
+
+// PerformOccurrence is Perform of a run that is for an occurrence of a schedule, in
+// the zone of the instant's location (see store.RunInfo.Occurrence). It has no schedule.
+func PerformOccurrence[A any](
+	t testing.TB, at time.Time, job durable.Job[A], handler func(ctx context.Context, run *durable.Run[A]) error, args A,
+	options ...durable.Option,
+) Performed {
+	t.Helper()
+	return perform(t, memory.New(memory.Config{}), at, job, handler, args, options...)
+}
+
+func perform[A any](
+	t testing.TB, db durable.Store, occurrence time.Time, job durable.Job[A], handler func(ctx context.Context, run *durable.Run[A]) error,
+	args A, options ...durable.Option,
+) Performed {
+	t.Helper()
 	run := job.New(args, options...)
 	run.Queue = "perform-" + run.ID.String()
-	p := &performance{Store: db, id: run.ID, settled: make(chan store.Outcome, 1), refused: make(chan error, 1)}
+	p := &performance{
+		Store: db, id: run.ID, occursAt: store.ZonedTimeOf(occurrence), settled: make(chan store.Outcome, 1), refused: make(chan error, 1),
+	}
 	p.enqueue = sync.OnceValue(func() error {
 		_, err := durable.NewClient(db).Enqueue(t.Context(), run)
 		return err
@@ -71,6 +91,7 @@ func PerformOn[A any](
 	if err != nil {
 		t.Fatalf("perform: %v", err)
 	}
+	record.Occurrence = p.occursAt.Fixed()
 	outcome.Took = 0 // outside of Run it is real time
 	return Performed{Outcome: outcome, Err: p.error(outcome), Record: record, Enqueued: since(t, db, run.ID), Log: p.logged()}
 }
@@ -81,6 +102,9 @@ type performance struct {
 	durable.Store
 	id      durable.RunID
 	enqueue func() error // stores the run, when its limits are declared
+
+	occursAt store.ZonedTime // that the run is for
+
 	settled chan store.Outcome
 	refused chan error // why the run could not be stored
 
@@ -107,6 +131,15 @@ func (p *performance) Declare(ctx context.Context, declaration store.Declaration
 		}
 	}
 	return err
+}
+
+// Claim says what the run is for.
+func (p *performance) Claim(ctx context.Context, request store.ClaimRequest) ([]store.ClaimedRun, error) {
+	runs, err := p.Store.Claim(ctx, request)
+	for i := range runs { // one at most
+		runs[i].OccursAt = p.occursAt
+	}
+	return runs, err
 }
 
 // Materialize leaves the schedules to others.

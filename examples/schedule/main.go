@@ -90,7 +90,11 @@ func work(ctx context.Context, store durable.Store, out io.Writer, done func() b
 	defer stop()
 	w := durable.NewWorker(store, durable.WorkerConfig{})
 	durable.Register(w, report(), func(_ context.Context, run *durable.Run[string]) error {
-		fmt.Fprintln(out, "report on", run.Args, "due", run.DueAt.Format("2 Jan 15:04 MST"))
+		if night, ok := run.Occurrence(); ok { // in Berlin, however late the run is, and at every attempt
+			fmt.Fprintln(out, "report on", run.Args, "of the night of", night.Format("2 Jan"))
+		} else {
+			fmt.Fprintln(out, "report on", run.Args, "as requested")
+		}
 		return nil
 	})
 	declare(w)

@@ -13,8 +13,8 @@ func TestAWeekOfANightlyReport(t *testing.T) {
 	require.Equal(t, `next Sat 30 Mar 02:30 CET
 next Sun 31 Mar 03:00 CEST
 next Mon 1 Apr 02:30 CEST
-report on sales due 3 Apr 00:30 UTC
-report on sales due 3 Apr 06:00 UTC
+report on sales of the night of 3 Apr
+report on sales as requested
 skipped 30 Mar to 2 Apr: missed
 `, out.String())
 }

@@ -100,7 +100,7 @@ func nav(head *figures) []navGroup {
 // functions are those of the templates.
 func functions() template.FuncMap {
 	return template.FuncMap{
-		"ago": ago, "brief": brief, "number": number, "tally": tally, "rough": rough, "bytes": bytesText, "clip": clip, "cell": cell, "row": rowID,
+		"ago": ago, "brief": brief, "number": number, "tally": tally, "rough": rough, "bytes": bytesText, "clip": clip, "cell": cell, "zoned": zoned, "row": rowID,
 		"line": firstLine, "plural": plural, "per": per, "stamp": stampOf, "phase": phaseOf, "json": jsonOf, "short": short, "dict": dict,
 		"columns": columns, "sinces": func() []string { return []string{"1h", "6h", "24h", "7d"} },
 		"ratio": func(failed, dead, ended int64) float64 { return float64(failed+dead) / float64(max(ended, 1)) }, "link": link, "lines": lines, "percent": percent, "share": shareOf, "overdue": overdue, "names": names, "span": span, "reason": reasonOf, "figure": figureText, "compact": compactFigure, "headline": headline, "initialWord": initialWord, "tagged": tagged, "subject": subjectTo, "attended": attendedOf, "initial": initial, "detail": detailOf, "limit": limitText,

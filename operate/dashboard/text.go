@@ -120,6 +120,11 @@ func clip(n int, text string) string {
 	return strings.ToValidUTF8(text[:n], "") + "…"
 }
 
+// zoned is an instant in its own zone, not in the reader's.
+func zoned(t *time.Time) string {
+	return cell(t.Format("Mon 2 Jan 2006 15:04:05 ") + t.Location().String())
+}
+
 // cellMost bounds a text in one place of a page.
 const cellMost = 4 << 10
 

@@ -356,7 +356,7 @@ type occurrence struct {
 	schedule   int32
 	generation int64
 	key        *string
-	at         *string
+	at, name   *string
 }
 
 // addLimited adds the inserts of limited runs. of may be nil.
@@ -366,12 +366,12 @@ func addLimited(b *batch, runs []store.NewRun, set places, of func(i int) occurr
 	at := 0
 	for _, part := range parts(runs) {
 		n := len(part)
-		schedules, generations, keys, ats := make([]int32, n), make([]int64, n), make([]*string, n), make([]*string, n)
+		schedules, generations, keys, ats, called := make([]int32, n), make([]int64, n), make([]*string, n), make([]*string, n), make([]*string, n)
 		gates, limits, weights, strict, gives := make([]*string, n), make([]*string, n), make([]*string, n), make([]*string, n), make([]*string, n)
 		for i := range part {
 			if of != nil {
 				o := of(at + i)
-				schedules[i], generations[i], keys[i], ats[i] = o.schedule, o.generation, o.key, o.at
+				schedules[i], generations[i], keys[i], ats[i], called[i] = o.schedule, o.generation, o.key, o.at, o.name
 			}
 			row := standingOf(&part[i], set.limits)
 			gates[i], limits[i], weights[i], strict[i], gives[i] = row.gates, row.limits, row.weights, row.strict, row.gives
@@ -379,7 +379,7 @@ func addLimited(b *batch, runs []store.NewRun, set places, of func(i int) occurr
 		at += n
 		c := columnsOf(part, set)
 		args := append(c.served(), ids, names, secrets, lines.Limits, lines.Lanes, c.ids)
-		args = append(append(args, c.each()...), keyTexts(part), traces(part), schedules, generations, keys, ats, gates, limits, weights, strict, gives)
+		args = append(append(args, c.each()...), keyTexts(part), traces(part), schedules, generations, keys, ats, called, gates, limits, weights, strict, gives)
 		b.add(queries.EnqueueLimited, args...).Query(each)
 	}
 }

@@ -244,7 +244,7 @@ func (s *Store) storeSome(ctx context.Context, tx pgx.Tx, some []decided, set pl
 		addLimited(b, limited.runs, set, limited.at, each)
 	}
 	if len(free.runs) > 0 {
-		args := append(columnsOf(free.runs, set).parameters(), free.schedules, free.generations, free.keys, free.ats)
+		args := append(columnsOf(free.runs, set).parameters(), free.schedules, free.generations, free.keys, free.ats, free.names)
 		b.add(how.insert, args...).Query(each)
 	}
 	addSkips(b, some)
@@ -266,17 +266,18 @@ type occurrences struct {
 	generations []int64
 	keys        []string
 	ats         []*string
+	names       []string // of the schedules
 }
 
 // at is what the i-th run is for.
 func (o *occurrences) at(i int) occurrence {
-	return occurrence{o.schedules[i], o.generations[i], &o.keys[i], o.ats[i]}
+	return occurrence{o.schedules[i], o.generations[i], &o.keys[i], o.ats[i], &o.names[i]}
 }
 
 // occurrencesOf returns the runs that were decided, those that limits admit apart.
 func occurrencesOf(some []decided) (free, limited occurrences) {
 	n := len(some) // most have one
-	free = occurrences{make([]store.NewRun, 0, n), make([]int32, 0, n), make([]int64, 0, n), make([]string, 0, n), make([]*string, 0, n)}
+	free = occurrences{make([]store.NewRun, 0, n), make([]int32, 0, n), make([]int64, 0, n), make([]string, 0, n), make([]*string, 0, n), make([]string, 0, n)}
 	for i := range some {
 		for j := range some[i].runs {
 			to := &free
@@ -286,7 +287,7 @@ func occurrencesOf(some []decided) (free, limited occurrences) {
 			to.runs, to.schedules = append(to.runs, some[i].runs[j]), append(to.schedules, some[i].id)
 			o := &some[i].decision.Occurrences[j]
 			to.generations, to.keys = append(to.generations, some[i].generation), append(to.keys, o.Key)
-			to.ats = append(to.ats, rules.TextOrNil(string(store.ZonedTimeOf(o.At))))
+			to.ats, to.names = append(to.ats, rules.TextOrNil(string(store.ZonedTimeOf(o.At)))), append(to.names, some[i].name)
 		}
 	}
 	return free, limited

@@ -259,9 +259,9 @@ func (s *Store) RunSchedule(ctx context.Context, name string, id store.RunID, ov
 		stored := 0
 		each := func(rows pgx.Rows) error { return scanIDs(rows, func(uuid.UUID) { stored++ }) }
 		if set.limits != nil {
-			addLimited(b, runs, set, func(int) occurrence { return occurrence{schedule: one.ID, generation: one.Generation} }, each)
+			addLimited(b, runs, set, func(int) occurrence { return occurrence{schedule: one.ID, generation: one.Generation, name: &name} }, each)
 		} else {
-			b.add(queries.MaterializeRuns, append(columnsOf(runs, set).parameters(), []int32{one.ID}, []int64{one.Generation}, []*string{nil}, []*string{nil})...).Query(each)
+			b.add(queries.MaterializeRuns, append(columnsOf(runs, set).parameters(), []int32{one.ID}, []int64{one.Generation}, []*string{nil}, []*string{nil}, []string{name})...).Query(each)
 		}
 		unfinished.IDs = append(unfinished.IDs, id)
 		b.add(queries.SetUnfinished, idArray(unfinished.Keep(&asked.Plan)), one.ID)

@@ -79,7 +79,7 @@ func TestAFileWithHardLinksIsRefused(t *testing.T) {
 		require.ErrorContains(t, err, name+" has 2 names (hard links)")
 	}
 	require.NoFileExists(t, other+"-wal")
-	require.Contains(t, found(t, s)["names"], "has 2 names", "whoever opened it before hears of it too")
+	require.Contains(t, found(t, s)["names"], "has 2 names", "doctor names it while it is open")
 	require.NoError(t, os.Remove(other))
 	require.NotContains(t, found(t, s), "names")
 	_, err := s.Enqueue(t.Context(), newRuns(1)...)
@@ -183,7 +183,7 @@ func TestAFileThatWasMovedOpens(t *testing.T) {
 	require.NoError(t, os.WriteFile(restored, content, 0o600))
 	require.NoError(t, os.WriteFile(path, content, 0o600))
 	for _, name := range []string{moved, restored, path} {
-		require.Equal(t, int64(1), pending(t, open(t, name, sqlite.Config{})), "all at once, for they are three files")
+		require.Equal(t, int64(1), pending(t, open(t, name, sqlite.Config{})), "they are three files")
 	}
 }
 

@@ -71,6 +71,11 @@ func (m *mixture) claimSome(ctx context.Context) error {
 		request.Steps = append(request.Steps, store.Step{Lane: head.Lane, Take: m.batch})
 	}
 	claimed, err := m.store.Claim(ctx, request)
+	for _, c := range claimed {
+		if want := store.ZonedTimeOf(instantOf(c.ID)); c.Schedule != "" && c.OccursAt != want || c.Schedule == "" && c.OccursAt != "" {
+			m.t.Errorf("a run of schedule %q is for %q, want %q", c.Schedule, c.OccursAt, want)
+		}
+	}
 	m.mu.Lock()
 	m.claims = append(m.claims, all(request.Claim, request.Worker, claimed, success()))
 	m.mu.Unlock()
@@ -134,12 +139,17 @@ func (m *mixture) declare(ctx context.Context) error {
 func (m *mixture) materialize(ctx context.Context) error {
 	made, err := m.store.Materialize(ctx, 10, func(now time.Time, s store.Schedule) store.Decision {
 		run := newRun()
-		return store.Decision{NextAt: now, Occurrences: []store.Occurrence{{Key: s.Name + run.ID.String(), Run: run}}}
+		return store.Decision{NextAt: now, Occurrences: []store.Occurrence{{Key: s.Name + run.ID.String(), At: instantOf(run.ID), Run: run}}}
 	})
 	m.mu.Lock()
 	m.enqueued += int64(len(made.Runs))
 	m.mu.Unlock()
 	return err
+}
+
+// instantOf is the occurrence that a run of a schedule is for: each has one of its own.
+func instantOf(id store.RunID) time.Time {
+	return time.Unix(int64(id[14])<<8|int64(id[15]), 0).In(time.FixedZone("Mars/Utopia", 5400))
 }
 
 // drain brings every run to its end.

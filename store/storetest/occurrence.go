@@ -9,12 +9,12 @@ import (
 
 func occurrenceTests() map[string]func(*testing.T, *fixture) {
 	return map[string]func(*testing.T, *fixture){
-		"a run has its occurrence at every attempt, in the schedule's zone":  occurrenceKept,
-		"a run behind a limit has its occurrence":                            occurrenceLimited,
-		"a run keeps its occurrence when the schedule is changed or deleted": occurrenceOutlives,
-		"a run that an operator requests of a schedule has no occurrence":    occurrenceOfNone,
-		"a rerun keeps the occurrence, and is no run of the schedule":        occurrenceRerun,
-		"a run that is replaced loses the occurrence":                        occurrenceReplaced,
+		"a run has its occurrence at every attempt, in the schedule's zone": occurrenceKept,
+		"a run behind a limit has its occurrence":                           occurrenceLimited,
+		"a run keeps its occurrence and the name of a deleted schedule":     occurrenceOutlives,
+		"a run that an operator requests of a schedule has no occurrence":   occurrenceOfNone,
+		"a rerun keeps the occurrence, and is no run of the schedule":       occurrenceRerun,
+		"a run that is replaced loses the occurrence":                       occurrenceReplaced,
 	}
 }
 
@@ -137,11 +137,17 @@ func occurrenceOutlives(t *testing.T, f *fixture) {
 	f.wantOccurrence("changed", run.ID, midnight(time.January))
 	f.act("monthly", store.DeleteSchedule)
 	f.wantOccurrence("deleted", run.ID, midnight(time.January))
+	if got := text(f.record(run.ID).Schedule); got != "monthly" {
+		t.Errorf("on record as a run of schedule %q, want the name of the deleted one", got)
+	}
 	_, claimed := f.claimOne(newWorker("w1"))
 	if claimed.ID != run.ID {
 		t.Fatalf("claimed %s", claimed.ID)
 	}
 	f.wantClaimed("deleted", claimed, midnight(time.January))
+	if claimed.Schedule != "monthly" {
+		t.Errorf("claimed as a run of schedule %q, want the name of the deleted one", claimed.Schedule)
+	}
 }
 
 func occurrenceOfNone(t *testing.T, f *fixture) {

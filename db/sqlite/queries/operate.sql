@@ -172,7 +172,7 @@ SET acknowledged_at = @now,
 WHERE run_id = @run_id;
 
 -- name: KeepOccurrence :exec
--- Gives the run that is made after another one its occurrence. The caller has stored it
+-- Copies the occurrence of a run to the one that is created after it. The caller has stored it
 -- in the same transaction. Index: the key of runs.
 UPDATE runs
 SET occurs_at = (

@@ -43,6 +43,15 @@ func _(t *testing.T, mail *outbox) {
 	//snippet
 }
 
+type BillArgs struct{ Customer string }
+
+func _(
+	t *testing.T, berlin *time.Location, bill func() durable.Job[BillArgs], sendBill func(context.Context, *durable.Run[BillArgs]) error,
+) {
+	//snippet
+	_ = got
+}
+
 var ship = durable.NewJob[int64]("ship")
 
 //snippet

@@ -657,9 +657,23 @@ func (q *Queries) RegisterWorker(ctx context.Context, arg RegisterWorkerParams) 
 }
 
 const ScheduleNames = `-- name: ScheduleNames :many
-SELECT id, name
-FROM durable.schedules
-WHERE id = ANY ($1::int[])
+SELECT
+    given.id::int AS id,
+    coalesce(
+        (
+            SELECT schedules.name
+            FROM durable.schedules
+            WHERE schedules.id = given.id
+        ),
+        (
+            SELECT runs.schedule_name
+            FROM durable.runs
+            WHERE runs.schedule = given.id
+            LIMIT 1
+        ),
+        ''
+    )::text AS name
+FROM (SELECT unnest($1::int[]) AS id) given
 `
 
 type ScheduleNamesParams struct {
@@ -671,8 +685,8 @@ type ScheduleNamesRow struct {
 	Name string
 }
 
-// The names of schedules, once for each that a claim has met. Index: schedules_pkey.
-// Locks: none.
+// The names of schedules, once for each that a claim has met; of a deleted one, that which
+// its runs have. Index: schedules_pkey, runs_schedule. Locks: none.
 func (q *Queries) ScheduleNames(ctx context.Context, arg ScheduleNamesParams) ([]ScheduleNamesRow, error) {
 	rows, err := q.db.Query(ctx, ScheduleNames, arg.Ids)
 	if err != nil {

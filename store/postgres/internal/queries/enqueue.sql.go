@@ -163,7 +163,8 @@ WITH known AS MATERIALIZED (
 ), stored AS (
     INSERT INTO durable.runs (
         id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, metadata, key,
-        trace, schedule, generation, occurrence, occurs_at, gates, limits, weights, strict, gives
+        trace, schedule, generation, occurrence, occurs_at, schedule_name, gates, limits, weights,
+        strict, gives
     )
     SELECT
         given.id,
@@ -189,6 +190,7 @@ WITH known AS MATERIALIZED (
         CASE WHEN given.schedule > 0 THEN given.generation END,
         given.occurrence,
         given.occurs_at,
+        given.schedule_name,
         given.gates::bigint[],
         given.limits::text[],
         given.weights::int[],
@@ -213,11 +215,12 @@ WITH known AS MATERIALIZED (
             pg_catalog.unnest($24::bigint[]) AS generation,
             pg_catalog.unnest($25::text[]) AS occurrence,
             pg_catalog.unnest($26::text[]) AS occurs_at,
-            pg_catalog.unnest($27::text[]) AS gates,
-            pg_catalog.unnest($28::text[]) AS limits,
-            pg_catalog.unnest($29::text[]) AS weights,
-            pg_catalog.unnest($30::text[]) AS strict,
-            pg_catalog.unnest($31::text[]) AS gives
+            pg_catalog.unnest($27::text[]) AS schedule_name,
+            pg_catalog.unnest($28::text[]) AS gates,
+            pg_catalog.unnest($29::text[]) AS limits,
+            pg_catalog.unnest($30::text[]) AS weights,
+            pg_catalog.unnest($31::text[]) AS strict,
+            pg_catalog.unnest($32::text[]) AS gives
     ) given
     ON CONFLICT DO NOTHING
     RETURNING id, lane, due_at, gates, limits
@@ -243,37 +246,38 @@ FROM stored
 `
 
 type EnqueueLimitedParams struct {
-	Known        []int32
-	Queues       []string
-	Jobs         []string
-	Priorities   []int16
-	LimitIds     []int32
-	LimitNames   []string
-	LimitSecrets []uuid.UUID
-	LineLimits   []int32
-	LineLanes    []int32
-	Ids          []uuid.UUID
-	Lanes        []int32
-	Ats          []time.Time
-	Afters       []int64
-	Expiries     []time.Time
-	Timeouts     []int64
-	MaxAttempts  []int32
-	OnCrashes    []int16
-	Args         []string
-	Tags         []string
-	Metadata     []string
-	Keys         []string
-	Traces       []string
-	Schedules    []int32
-	Generations  []int64
-	Occurrences  []string
-	OccursAts    []string
-	Gates        []string
-	Limits       []string
-	Weights      []string
-	Strict       []string
-	Gives        []string
+	Known         []int32
+	Queues        []string
+	Jobs          []string
+	Priorities    []int16
+	LimitIds      []int32
+	LimitNames    []string
+	LimitSecrets  []uuid.UUID
+	LineLimits    []int32
+	LineLanes     []int32
+	Ids           []uuid.UUID
+	Lanes         []int32
+	Ats           []time.Time
+	Afters        []int64
+	Expiries      []time.Time
+	Timeouts      []int64
+	MaxAttempts   []int32
+	OnCrashes     []int16
+	Args          []string
+	Tags          []string
+	Metadata      []string
+	Keys          []string
+	Traces        []string
+	Schedules     []int32
+	Generations   []int64
+	Occurrences   []string
+	OccursAts     []string
+	ScheduleNames []string
+	Gates         []string
+	Limits        []string
+	Weights       []string
+	Strict        []string
+	Gives         []string
 }
 
 // end
@@ -319,6 +323,7 @@ func (q *Queries) EnqueueLimited(ctx context.Context, arg EnqueueLimitedParams) 
 		arg.Generations,
 		arg.Occurrences,
 		arg.OccursAts,
+		arg.ScheduleNames,
 		arg.Gates,
 		arg.Limits,
 		arg.Weights,

@@ -690,6 +690,7 @@ SELECT
             FROM durable.schedules
             WHERE schedules.id = runs.schedule
         ),
+        runs.schedule_name,
         ''
     )::text AS schedule,
     coalesce(runs.occurs_at, '')::text AS occurs_at,
@@ -939,6 +940,7 @@ SELECT
             FROM durable.schedules
             WHERE schedules.id = runs.schedule
         ),
+        runs.schedule_name,
         ''
     )::text AS schedule,
     coalesce(runs.occurs_at, '')::text AS occurs_at,
@@ -1245,6 +1247,7 @@ SELECT
             FROM durable.schedules
             WHERE schedules.id = runs.schedule
         ),
+        runs.schedule_name,
         ''
     )::text AS schedule,
     coalesce(runs.occurs_at, '')::text AS occurs_at,

@@ -1010,7 +1010,7 @@ type KeepOccurrenceParams struct {
 	Original uuid.UUID
 }
 
-// Gives the run that is made after another one its occurrence.
+// Copies the occurrence of a run to the one that is created after it.
 // Index: runs_pkey. Locks: a run that the same transaction has stored.
 // Idempotent: a repeat stores the same.
 func (q *Queries) KeepOccurrence(ctx context.Context, arg KeepOccurrenceParams) error {

@@ -314,7 +314,7 @@ WITH known AS MATERIALIZED (
 ), stored AS (
     INSERT INTO durable.runs (
         id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags,
-        metadata, schedule, generation, occurrence, occurs_at
+        metadata, schedule, generation, occurrence, occurs_at, schedule_name
     )
     SELECT
         given.id,
@@ -330,7 +330,8 @@ WITH known AS MATERIALIZED (
         given.schedule,
         given.generation,
         given.occurrence,
-        given.occurs_at
+        given.occurs_at,
+        given.schedule_name
     FROM (
         SELECT
             unnest($5::uuid[]) AS id,
@@ -347,7 +348,8 @@ WITH known AS MATERIALIZED (
             unnest($16::int[]) AS schedule,
             unnest($17::bigint[]) AS generation,
             unnest($18::text[]) AS occurrence,
-            unnest($19::text[]) AS occurs_at
+            unnest($19::text[]) AS occurs_at,
+            unnest($20::text[]) AS schedule_name
     ) given
     RETURNING id, lane, due_at
 ), queued AS (
@@ -360,25 +362,26 @@ FROM stored
 `
 
 type MaterializeNewParams struct {
-	Known       []int32
-	Queues      []string
-	Jobs        []string
-	Priorities  []int16
-	Ids         []uuid.UUID
-	Lanes       []int32
-	Ats         []time.Time
-	Afters      []int64
-	Expiries    []time.Time
-	Timeouts    []int64
-	MaxAttempts []int32
-	OnCrashes   []int16
-	Args        []string
-	Tags        []string
-	Metadata    []string
-	Schedules   []int32
-	Generations []int64
-	Occurrences []string
-	OccursAts   []string
+	Known         []int32
+	Queues        []string
+	Jobs          []string
+	Priorities    []int16
+	Ids           []uuid.UUID
+	Lanes         []int32
+	Ats           []time.Time
+	Afters        []int64
+	Expiries      []time.Time
+	Timeouts      []int64
+	MaxAttempts   []int32
+	OnCrashes     []int16
+	Args          []string
+	Tags          []string
+	Metadata      []string
+	Schedules     []int32
+	Generations   []int64
+	Occurrences   []string
+	OccursAts     []string
+	ScheduleNames []string
 }
 
 // MaterializeRuns without ON CONFLICT, which costs the server a quarter of it.
@@ -407,6 +410,7 @@ func (q *Queries) MaterializeNew(ctx context.Context, arg MaterializeNewParams) 
 		arg.Generations,
 		arg.Occurrences,
 		arg.OccursAts,
+		arg.ScheduleNames,
 	)
 	if err != nil {
 		return nil, err
@@ -443,7 +447,7 @@ WITH known AS MATERIALIZED (
 ), stored AS (
     INSERT INTO durable.runs (
         id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags,
-        metadata, schedule, generation, occurrence, occurs_at
+        metadata, schedule, generation, occurrence, occurs_at, schedule_name
     )
     SELECT
         given.id,
@@ -459,7 +463,8 @@ WITH known AS MATERIALIZED (
         given.schedule,
         given.generation,
         given.occurrence,
-        given.occurs_at
+        given.occurs_at,
+        given.schedule_name
     FROM (
         SELECT
             unnest($5::uuid[]) AS id,
@@ -476,7 +481,8 @@ WITH known AS MATERIALIZED (
             unnest($16::int[]) AS schedule,
             unnest($17::bigint[]) AS generation,
             unnest($18::text[]) AS occurrence,
-            unnest($19::text[]) AS occurs_at
+            unnest($19::text[]) AS occurs_at,
+            unnest($20::text[]) AS schedule_name
     ) given
     ON CONFLICT DO NOTHING
     RETURNING id, lane, due_at
@@ -490,25 +496,26 @@ FROM stored
 `
 
 type MaterializeRunsParams struct {
-	Known       []int32
-	Queues      []string
-	Jobs        []string
-	Priorities  []int16
-	Ids         []uuid.UUID
-	Lanes       []int32
-	Ats         []time.Time
-	Afters      []int64
-	Expiries    []time.Time
-	Timeouts    []int64
-	MaxAttempts []int32
-	OnCrashes   []int16
-	Args        []string
-	Tags        []string
-	Metadata    []string
-	Schedules   []int32
-	Generations []int64
-	Occurrences []string
-	OccursAts   []string
+	Known         []int32
+	Queues        []string
+	Jobs          []string
+	Priorities    []int16
+	Ids           []uuid.UUID
+	Lanes         []int32
+	Ats           []time.Time
+	Afters        []int64
+	Expiries      []time.Time
+	Timeouts      []int64
+	MaxAttempts   []int32
+	OnCrashes     []int16
+	Args          []string
+	Tags          []string
+	Metadata      []string
+	Schedules     []int32
+	Generations   []int64
+	Occurrences   []string
+	OccursAts     []string
+	ScheduleNames []string
 }
 
 // EnqueueRuns for occurrences; also runs_occurrence.
@@ -536,6 +543,7 @@ func (q *Queries) MaterializeRuns(ctx context.Context, arg MaterializeRunsParams
 		arg.Generations,
 		arg.Occurrences,
 		arg.OccursAts,
+		arg.ScheduleNames,
 	)
 	if err != nil {
 		return nil, err

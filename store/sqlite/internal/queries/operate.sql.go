@@ -280,7 +280,7 @@ type KeepOccurrenceParams struct {
 	Made     []byte
 }
 
-// Gives the run that is made after another one its occurrence. The caller has stored it
+// Copies the occurrence of a run to the one that is created after it. The caller has stored it
 // in the same transaction. Index: the key of runs.
 func (q *Queries) KeepOccurrence(ctx context.Context, arg KeepOccurrenceParams) error {
 	_, err := q.exec(ctx, q.keepOccurrenceStmt, keepOccurrence, arg.Original, arg.Made)
