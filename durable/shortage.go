@@ -115,6 +115,12 @@ func (e *executors) shortage() (latency time.Duration, waiting int) {
 	return e.latency, e.waiting()
 }
 
+// schedulingLatency is the latest one.
+func (e *executors) schedulingLatency() time.Duration {
+	latency, _ := e.shortage()
+	return latency
+}
+
 // measureLoop measures the latency now and then, also while nothing waits: handlers may
 // begin to compute long after they have begun.
 func (w *Worker) measureLoop(ctx context.Context) {

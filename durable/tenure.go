@@ -95,7 +95,7 @@ func (w *Worker) work(ctx context.Context) error {
 	c := w.config
 	handlers, cancelHandlers := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancelHandlers(nil)
-	w.keeper = heartbeat.New(observedRenewer{w}, heartbeat.Config{Terms: c.Terms, Elapsed: c.Elapsed, Random: c.Random, Logger: c.Logger})
+	w.keeper = heartbeat.New(observedRenewer{w}, heartbeat.Config{Terms: c.Terms, Elapsed: c.Elapsed, Random: c.Random, Logger: c.Logger, Latency: w.executors.schedulingLatency})
 	w.claimer.init(handlers, w)
 	w.settler.init(w)
 	w.executors.init(w)
