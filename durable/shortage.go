@@ -115,6 +115,17 @@ func (e *executors) shortage() (latency time.Duration, waiting int) {
 	return e.latency, e.waiting()
 }
 
+// short is the latest scheduling latency while the worker is short of CPU, otherwise zero.
+func (e *executors) short() time.Duration {
+	now := e.w.config.Elapsed()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.begins.Short(now) {
+		return 0
+	}
+	return e.latency
+}
+
 // schedulingLatency is the latest one.
 func (e *executors) schedulingLatency() time.Duration {
 	latency, _ := e.shortage()

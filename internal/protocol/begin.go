@@ -74,11 +74,15 @@ func (b *Begin) Ended() {
 // Room returns how many runs may be claimed while so many wait to begin: while the worker is
 // short of CPU, no more than can begin.
 func (b *Begin) Room(at time.Duration, waiting int) int {
-	if at >= b.short {
+	if !b.Short(at) {
 		return math.MaxInt
 	}
 	return max(b.limit()-b.executing-waiting, 0)
 }
+
+// Short reports whether the worker is short of CPU: within the last lease a goroutine had to
+// wait.
+func (b *Begin) Short(at time.Duration) bool { return at < b.short }
 
 // Sampled takes a sample into account.
 func (b *Begin) Sampled(s BeginSample) (effects BeginEffects) {
