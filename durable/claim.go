@@ -75,13 +75,10 @@ func (c *claimer) ask(ctx context.Context, n int) (got answer, err error) {
 	if instead, is, err := c.prevented(ctx); is || err != nil {
 		return instead, err
 	}
-	if c.pending == nil {
-		if n = c.w.executors.room(n); n == 0 {
-			return answer{Next: claimPause}, nil
-		}
+	if n = c.size(n); n == 0 {
+		return answer{Next: claimPause}, nil
 	}
 	now := c.w.config.Elapsed()
-	n = c.plan.Size(n)
 	woken = c.wakeUps.Take(now)
 	by, read := c.plan.Consider(woken, now)
 	if read {
@@ -125,6 +122,15 @@ func (c *claimer) ask(ctx context.Context, n int) (got answer, err error) {
 		return c.relax(got, n, woken), nil
 	}
 	return got, err
+}
+
+// size lowers n to what the next claim may ask for: no more than can begin, unless it is sent
+// again.
+func (c *claimer) size(n int) int {
+	if c.pending == nil {
+		n = c.w.executors.room(n)
+	}
+	return c.plan.Size(n)
 }
 
 // prevented returns what to answer instead, where something keeps the worker from

@@ -153,6 +153,7 @@ func (w *Worker) newReporter() *presence.Reporter {
 			p.Executing, p.Stuck, p.BeatLag = w.inFlight.len(), int(w.stuck.Load()), store.Duration(w.keeper.Lag())
 			p.Retention, p.RetentionDead = store.Duration(w.config.Retention), store.Duration(w.config.RetentionDead)
 			p.Caps, p.Longest = capsOf(w.claimer.queues), w.inFlight.longest(w.config.Elapsed())
+			p.ShortOfCPU = store.Duration(w.executors.short())
 			if p.Resting = store.Duration(w.resting()); w.config.NoListen {
 				p.Poll = store.Duration(w.config.PollInterval)
 			}

@@ -95,15 +95,7 @@ func (w *Worker) work(ctx context.Context) error {
 	c := w.config
 	handlers, cancelHandlers := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancelHandlers(nil)
-	w.keeper = heartbeat.New(observedRenewer{w}, heartbeat.Config{Terms: c.Terms, Elapsed: c.Elapsed, Random: c.Random, Logger: c.Logger})
-	w.claimer.init(handlers, w)
-	w.settler.init(w)
-	w.executors.init(w)
-	w.poller = poller.New(poller.Config{
-		Capacity: c.MaxConcurrentRuns, Batch: min(c.ClaimBatchSize, c.MaxConcurrentRuns), Interval: c.PollInterval,
-		Jitter: max(c.PollJitter, 0), Linger: 5 * time.Millisecond, Elapsed: c.Elapsed, Random: c.Random,
-	}, w.claimer.ask, w.executors.start)
-
+	w.assemble(handlers)
 	outer, stopOuter := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopOuter()
 	reports, stopReports := context.WithCancel(outer)
@@ -154,6 +146,19 @@ func (w *Worker) work(ctx context.Context) error {
 	keeping.Wait()
 	c.Logger.Info("worker stopped", "event", "worker.stopped", "worker", c.Name)
 	return w.runError(stuck)
+}
+
+// assemble makes the parts of a tenure. handlers is the parent of every handler's context.
+func (w *Worker) assemble(handlers context.Context) {
+	c := w.config
+	w.keeper = heartbeat.New(observedRenewer{w}, heartbeat.Config{Terms: c.Terms, Elapsed: c.Elapsed, Random: c.Random, Logger: c.Logger, Latency: w.executors.schedulingLatency})
+	w.claimer.init(handlers, w)
+	w.settler.init(w)
+	w.executors.init(w)
+	w.poller = poller.New(poller.Config{
+		Capacity: c.MaxConcurrentRuns, Batch: min(c.ClaimBatchSize, c.MaxConcurrentRuns), Interval: c.PollInterval,
+		Jitter: max(c.PollJitter, 0), Linger: 5 * time.Millisecond, Elapsed: c.Elapsed, Random: c.Random,
+	}, w.claimer.ask, w.executors.start)
 }
 
 // runError is what Run returns after a drain.

@@ -263,6 +263,7 @@ func TestWorker_LateWriteIsRefused(t *testing.T) {
 		s.store.cutBefore("Renew", -1)
 		s.pass(40 * time.Second)
 		s.store.cutBefore("Renew", 0)
+		s.pass(5 * time.Second) // it claims again
 		require.Equal(t, durable.Succeeded, s.record(id).State)
 		require.Equal(t, 1, s.record(id).CrashCount)
 		require.Contains(t, s.log.String(), "lease was lost")

@@ -273,7 +273,7 @@ func (h *health) metrics(ctx context.Context) metrics.Snapshot {
 		return shown
 	}
 	s := worker.Status()
-	shown.Worker = &metrics.Worker{Ready: s.Ready, Draining: s.Draining, Capacity: s.Capacity, Stuck: s.Stuck, BeatLag: s.BeatLag, LeaseMargin: s.LeaseMargin,
+	shown.Worker = &metrics.Worker{Ready: s.Ready, Draining: s.Draining, Capacity: s.Capacity, Stuck: s.Stuck, BeatLag: s.BeatLag, LeaseMargin: s.LeaseMargin, CPULatency: s.SchedulingLatency, Waiting: s.Waiting,
 		SinceContact: s.SinceContact, Outages: s.Outages, Outage: s.Outage, Resting: s.Resting, Unsettled: s.Unsettled.Count, Locked: s.Unsettled.Locked, SetAside: map[string]int{}}
 	for _, one := range s.SetAside {
 		shown.Worker.SetAside[one.Doing]++

@@ -12,12 +12,15 @@ import (
 	"github.com/durable-worker/durable-worker/lease"
 )
 
-// Config configures a Keeper. Every field must be set.
+// Config configures a Keeper. Every field but Latency must be set.
 type Config struct {
 	Terms   lease.Terms
 	Elapsed func() time.Duration // monotonic clock, see lease.Elapsed
 	Random  func() float64       // in [0, 1)
 	Logger  *slog.Logger
+	// Latency is how long a goroutine that can continue waits for a CPU. Renewals are sent
+	// sooner, and waited for longer, while that is long. Nil: no time.
+	Latency func() time.Duration
 }
 
 // Keeper renews the leases it holds until they are released or lost.
@@ -139,9 +142,25 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// renew makes one call, bounded by a sixth of the lease's duration.
+// renewalSteps is how often the goroutines of one renewal wait for a CPU, about.
+const renewalSteps = 4
+
+// late is by how much a renewal is answered later because goroutines wait for a CPU.
+func (k *Keeper) late() time.Duration {
+	if k.config.Latency == nil {
+		return 0
+	}
+	late := renewalSteps * k.config.Latency()
+	if late < k.config.Terms.Duration/100 {
+		return 0
+	}
+	return min(late, k.config.Terms.Duration/3)
+}
+
+// renew makes one call, bounded by a sixth of the lease's duration, or half of it while
+// goroutines wait for a CPU.
 func (k *Keeper) renew(ctx context.Context, claims []lease.ClaimID) protocol.BeatEvent {
-	ctx, cancel := context.WithTimeout(ctx, k.config.Terms.Duration/6)
+	ctx, cancel := context.WithTimeout(ctx, k.config.Terms.Duration/6+k.late())
 	defer cancel()
 	renewed, err := k.renewer.Renew(ctx, claims, k.config.Terms.Duration)
 	k.failing.Store(err != nil && len(renewed) == 0)
@@ -166,9 +185,10 @@ func (k *Keeper) renew(ctx context.Context, claims []lease.ClaimID) protocol.Bea
 // step stamps an event and lets the machine decide; deadlines that moved are
 // copied to where Valid reads them.
 func (k *Keeper) step(event protocol.BeatEvent) protocol.BeatEffects {
+	late := k.late()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	event.At, event.Random = k.config.Elapsed(), k.config.Random()
+	event.At, event.Random, event.Late = k.config.Elapsed(), k.config.Random(), late
 	effects := k.beat.Step(event)
 	if event.Kind == protocol.BeatAnswered {
 		for _, claim := range event.Claims {

@@ -90,6 +90,11 @@ func (f *fleet) attendLeases() (items []Attention) {
 			items = append(items, Attention{Kind: AttentionStuck, Level: store.Warning, Subject: w.Name, Text: stuckText(w), Next: []Remedy{restartStuck(w)}})
 		}
 	}
+	for i := range f.workers {
+		if w := &f.workers[i]; w.ShortOfCPU > 0 && w.State != store.Silent {
+			items = append(items, Attention{Kind: AttentionShortOfCPU, Level: store.Warning, Subject: w.Name, Text: shortText(w), Next: []Remedy{giveCPU(w)}})
+		}
+	}
 	if n := f.survey.ExpiredLeases; n.N > 0 {
 		level := store.Warning
 		if f.alive() == 0 {
@@ -270,7 +275,7 @@ func (o *Operator) ExamineAttention(ctx context.Context) (f store.Findings) {
 // names of its findings.
 var attentionNames = map[AttentionKind]string{ //nolint:gochecknoglobals // a constant table
 	AttentionOverdue: "queues", AttentionPausedWithWork: "queues", AttentionIsolatedWaiting: "queues", AttentionDead: "problems",
-	AttentionStuck: "handlers", AttentionExpiredLeases: "leases", AttentionScheduleLate: "schedules", AttentionLimitFull: "limits",
+	AttentionStuck: "handlers", AttentionShortOfCPU: "cpu", AttentionExpiredLeases: "leases", AttentionScheduleLate: "schedules", AttentionLimitFull: "limits",
 	AttentionLimitFault: "limits", AttentionLockOverdue: "locks", AttentionScheduleFault: "schedules", AttentionScheduleOrphaned: "schedules",
 	AttentionUnserved: "jobs", AttentionNoWorkers: "workers", AttentionSilentWorkers: "workers",
 }

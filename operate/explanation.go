@@ -120,6 +120,15 @@ func restartStuck(w *store.WorkerInfo) Remedy {
 		"workers show " + w.Instance.String()[:8]}
 }
 
+// shortText says that a worker has too little CPU for its handlers.
+func shortText(w *store.WorkerInfo) string {
+	return fmt.Sprintf("%s is short of CPU: its goroutines wait %v for their turn, and it begins fewer handlers", described(w), time.Duration(w.ShortOfCPU).Round(time.Millisecond))
+}
+
+func giveCPU(w *store.WorkerInfo) Remedy {
+	return Remedy{"restart_worker", RoleDeployer, "set its DURABLE_MAX_CONCURRENT_RUNS to a few for each CPU, or give it more CPU", "workers show " + w.Instance.String()[:8]}
+}
+
 // startIdle is what to do for runs that wait for a worker that executes nothing else.
 func startIdle() Remedy {
 	return Remedy{"start_worker", RoleDeployer, "start another worker: the ones there are become idle only when their runs have ended", ""}

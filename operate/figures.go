@@ -53,6 +53,7 @@ const (
 	AttentionPausedWithWork   AttentionKind = "paused_with_work"  // a queue is paused, and runs are due on it
 	AttentionDead             AttentionKind = "dead"              // runs of a job have died in the last hour
 	AttentionStuck            AttentionKind = "stuck"             // handlers that do not return
+	AttentionShortOfCPU       AttentionKind = "short_of_cpu"      // a worker that begins fewer handlers, because they compute
 	AttentionExpiredLeases    AttentionKind = "expired_leases"    // leases that no worker has taken
 	AttentionSilentWorkers    AttentionKind = "silent_workers"    // workers that were not stopped in order
 	AttentionIsolatedWaiting  AttentionKind = "isolated_waiting"  // isolated runs that wait for long

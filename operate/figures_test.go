@@ -106,6 +106,8 @@ func TestAttend(t *testing.T) {
 			operate.AttentionDead, store.Warning, "2 runs of job invoice died in the last hour, the newest with: smtp 550"},
 		{"stuck", operate.AttentionFacts{Survey: store.Survey{At: at}, Workers: []store.WorkerInfo{func() store.WorkerInfo { w := serving(); w.Stuck = 2; return w }()}},
 			operate.AttentionStuck, store.Warning, "web-7 v1.4 has given up 2 handlers"},
+		{"short of CPU", operate.AttentionFacts{Survey: store.Survey{At: at}, Workers: []store.WorkerInfo{func() store.WorkerInfo { w := serving(); w.ShortOfCPU = store.Duration(2 * time.Second); return w }()}},
+			operate.AttentionShortOfCPU, store.Warning, "web-7 v1.4 is short of CPU: its goroutines wait 2s"},
 		{"leases", operate.AttentionFacts{Workers: alive, Survey: store.Survey{At: at, ExpiredLeases: store.Count{N: 3}}}, operate.AttentionExpiredLeases, store.Warning, "3 leases expired more than a minute ago"},
 		{"silent", operate.AttentionFacts{Survey: store.Survey{At: at}, Workers: []store.WorkerInfo{serving(), func() store.WorkerInfo { w := serving(); w.State = store.Silent; return w }()}},
 			operate.AttentionSilentWorkers, store.Warning, "1 worker alive; silent: web-7"},

@@ -68,6 +68,9 @@ type Presence struct {
 	Draining  bool     `json:"draining"`
 	// BeatLag is how long after its due time the last heartbeat was answered.
 	BeatLag Duration `json:"beat_lag"`
+	// ShortOfCPU is how long goroutines of its process wait for a CPU while it begins fewer
+	// handlers for that; zero: it does not.
+	ShortOfCPU Duration `json:"short_of_cpu,omitempty"`
 	// Every is the interval of its reports, before it is spread.
 	Every Duration `json:"every"`
 	// Poll is how often it queries for runs if it does not listen for wake-ups; zero: it

@@ -2,6 +2,7 @@ package chaos_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,6 +28,7 @@ var spin = durable.NewJob[spinArgs]("spin")
 func registerSpin(app *durablecmd.App) {
 	per := sync.OnceValue(calibrate)
 	durable.Register(app.Worker, spin, func(_ context.Context, run *durable.Run[spinArgs]) error {
+		fmt.Println("spin begun", run.ID)
 		for range time.Duration(run.Args.For) / per() {
 			compute()
 		}
@@ -55,11 +57,11 @@ func compute() {
 	computed.Store(sum)
 }
 
-// A process has one CPU and two hundred handlers that only compute, as many as it may
-// execute. If all of them began, each step of a heartbeat would take half of the lease.
+// A process has one CPU and a hundred and fifty handlers that only compute, as many as it may
+// execute. If all of them began, each step of a heartbeat would take most of a lease.
 func TestHandlersThatComputeDoNotCostThemTheirLeases(t *testing.T) {
 	t.Parallel()
-	const runs, lasts = 200, 25 * time.Millisecond
+	const runs, lasts = 150, 50 * time.Millisecond
 	dsn := pgtest.Database(t)
 	db := openStore(t, dsn)
 	all := make([]durable.NewRun, runs)
@@ -68,14 +70,14 @@ func TestHandlersThatComputeDoNotCostThemTheirLeases(t *testing.T) {
 	}
 	_, err := durable.NewClient(db).Enqueue(t.Context(), all...)
 	require.NoError(t, err)
-	w := startWorker(t, dsn, "computes", "GOMAXPROCS=1", "DURABLE_MAX_CONCURRENT_RUNS=200", "DURABLE_LEASE_DURATION=3s")
+	w := startWorker(t, dsn, "computes", "GOMAXPROCS=1", "DURABLE_MAX_CONCURRENT_RUNS=150", "DURABLE_LEASE_DURATION=2s")
+	other := startWorker(t, dsn, "takes over what is lost", "DURABLE_MAX_CONCURRENT_RUNS=1", "DURABLE_LEASE_DURATION=2s")
 	until(t, db, 2*time.Minute, "every run succeeds", succeeded(runs))
-	twice := 0
+	log := w.log() + other.log()
+	begun := strings.Count(log, "spin begun")
+	require.Less(t, begun, runs*5/4, "few are begun twice, on a machine that is as busy as it may be")
 	for _, run := range all {
-		r := record(t, db, run.ID)
-		require.LessOrEqual(t, r.CrashCount, 1, "begun at most twice")
-		twice += r.CrashCount
+		require.LessOrEqual(t, strings.Count(log, "spin begun "+run.ID.String()), 2)
 	}
-	require.Less(t, twice, runs/4, "few are begun twice, on a machine that is as busy as it may be")
 	require.True(t, strings.Contains(w.log(), "event=worker.short_of_cpu"), "the log names the cause")
 }

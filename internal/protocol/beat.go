@@ -82,7 +82,8 @@ type BeatEvent struct {
 	Asked   time.Duration
 	Claims  []lease.ClaimID
 	Unknown []lease.ClaimID
-	Random  float64 // in [0, 1), spreads the retry after BeatFailed, and after BeatAnswered with Unknown
+	Random  float64       // in [0, 1), spreads the retry after BeatFailed, and after BeatAnswered with Unknown
+	Late    time.Duration // by how much a renewal is answered later than it could be, because goroutines wait for a CPU
 }
 
 // BeatEffects is what the holder has to do.
@@ -121,12 +122,21 @@ func (b *Beat) Step(e BeatEvent) BeatEffects {
 	}
 	effects.Lost = append(effects.Lost, b.expire(e.At)...)
 	sends := e.Kind == BeatTick || e.Kind == BeatAnswered || e.Kind == BeatFailed
-	if sends && len(b.held) > 0 && b.asked == nil && e.At >= b.next {
+	if sends && len(b.held) > 0 && b.asked == nil && e.At >= b.due(e.Late) {
 		b.asked, b.askedAt, b.fresh = b.claims(), e.At, -1
 		effects.Renew = b.asked
 	}
-	effects.Wake = b.wake()
+	effects.Wake = b.wake(e.Late)
 	return effects
+}
+
+// due is when the next renewal is sent: sooner where it will be answered late, but not more
+// often than ten times in a lease.
+func (b *Beat) due(late time.Duration) time.Duration {
+	if late <= 0 {
+		return b.next
+	}
+	return min(b.next, max(b.next-late, b.askedAt+b.Terms.Duration/10))
 }
 
 func (b *Beat) hold(e BeatEvent) {
@@ -216,12 +226,12 @@ func (b *Beat) expire(now time.Duration) (lost []lease.ClaimID) {
 	return lost
 }
 
-func (b *Beat) wake() time.Duration {
+func (b *Beat) wake(late time.Duration) time.Duration {
 	switch {
 	case len(b.order) == 0:
 		return -1
 	case b.asked == nil:
-		return min(b.order[0].deadline, b.next)
+		return min(b.order[0].deadline, b.due(late))
 	default:
 		return b.order[0].deadline
 	}

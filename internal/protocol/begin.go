@@ -10,7 +10,7 @@ import (
 //
 // Go gives each goroutine that computes its turn after all others, 10 ms each: with a
 // thousand of them every step of a heartbeat takes seconds, and leases end although nothing
-// is wrong. So a few handlers begin at once. More begin while the latency is low: then twice
+// is wrong. So a few handlers begin immediately. More begin while the latency is low: then twice
 // as many as are executing may execute, so that handlers that wait for I/O begin within a few
 // rounds of the scheduler, however many they are. While it is moderate, a handler begins when
 // another ends. While it is high, fewer may execute than do. Handlers that have begun are
@@ -27,8 +27,8 @@ type Begin struct {
 	ended     bool          // one of them has since the last sample
 	short     time.Duration // until then the worker is short of CPU
 	shortFrom time.Duration // since then it is
-	told      bool
-	toldAt    time.Duration
+	logged    bool
+	loggedAt  time.Duration
 }
 
 const (
@@ -62,6 +62,9 @@ type BeginEffects struct {
 // Open reports whether one more handler may begin.
 func (b *Begin) Open() bool { return b.executing < b.limit() }
 
+// Executing is how many handlers have begun, and have neither ended nor been given up.
+func (b *Begin) Executing() int { return b.executing }
+
 // Began records that a handler begins.
 func (b *Begin) Began() { b.executing++ }
 
@@ -74,11 +77,15 @@ func (b *Begin) Ended() {
 // Room returns how many runs may be claimed while so many wait to begin: while the worker is
 // short of CPU, no more than can begin.
 func (b *Begin) Room(at time.Duration, waiting int) int {
-	if at >= b.short {
+	if !b.Short(at) {
 		return math.MaxInt
 	}
 	return max(b.limit()-b.executing-waiting, 0)
 }
+
+// Short reports whether the worker is short of CPU: within the last lease a goroutine had to
+// wait.
+func (b *Begin) Short(at time.Duration) bool { return at < b.short }
 
 // Sampled takes a sample into account.
 func (b *Begin) Sampled(s BeginSample) (effects BeginEffects) {
@@ -101,8 +108,8 @@ func (b *Begin) Sampled(s BeginSample) (effects BeginEffects) {
 		}
 		b.short = s.At + b.Lease
 		suffers := s.Waiting > 0 || b.executing > 0 && s.Latency >= beginHigh*low
-		if suffers && s.At-b.shortFrom >= b.Lease/beginTell && (!b.told || s.At-b.toldAt >= beginAgain) {
-			b.told, b.toldAt, effects.Tell = true, s.At, true
+		if suffers && s.At-b.shortFrom >= b.Lease/beginTell && (!b.logged || s.At-b.loggedAt >= beginAgain) {
+			b.logged, b.loggedAt, effects.Tell = true, s.At, true
 		}
 	}
 	effects.HandBack = s.At - b.Lease/beginWait

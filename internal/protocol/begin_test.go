@@ -19,7 +19,7 @@ type crowd struct {
 	takes   time.Duration // CPU time of a handler; zero: it waits for I/O, and does not end
 	work    []time.Duration
 	most    int
-	told    []time.Duration
+	logged  []time.Duration
 }
 
 // round lets those begin that may, and gives each handler one turn.
@@ -36,7 +36,7 @@ func (c *crowd) round() {
 	}
 	effects := c.begin.Sampled(protocol.BeginSample{At: c.now, Latency: c.now - began, Waiting: c.waiting})
 	if effects.Tell {
-		c.told = append(c.told, c.now)
+		c.logged = append(c.logged, c.now)
 	}
 }
 
@@ -62,9 +62,9 @@ func TestBegin_HandlersThatComputeLeaveHeartbeatsTheirTurn(t *testing.T) {
 		}
 		require.LessOrEqual(t, c.most, most, "lease %v", lease)
 		require.Less(t, c.now, 151*time.Second, "the CPU is never idle")
-		require.NotEmpty(t, c.told)
-		for i := 1; i < len(c.told); i++ {
-			require.GreaterOrEqual(t, c.told[i]-c.told[i-1], time.Minute)
+		require.NotEmpty(t, c.logged)
+		for i := 1; i < len(c.logged); i++ {
+			require.GreaterOrEqual(t, c.logged[i]-c.logged[i-1], time.Minute)
 		}
 	}
 }
@@ -77,7 +77,7 @@ func TestBegin_HandlersThatWaitBeginWithinAFewRounds(t *testing.T) {
 	require.Zero(t, c.waiting)
 	require.Zero(t, c.now)
 	require.Equal(t, math.MaxInt, c.begin.Room(c.now, 0), "claims are not bounded")
-	require.Empty(t, c.told)
+	require.Empty(t, c.logged)
 }
 
 func sample(b *protocol.Begin, at, latency time.Duration, waiting int) protocol.BeginEffects {

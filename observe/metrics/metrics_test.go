@@ -46,7 +46,7 @@ func full() metrics.Snapshot {
 		Limits: []store.LimitInfo{{Limit: store.Limit{Name: "tenant", Max: 9, State: store.LimitDraining}, InUse: store.Count{N: 8}, Waiting: store.Count{N: 4}, OldestDue: &oldest,
 			Done: store.LimitTally{Admitted: 11, Refused: 6, Repaired: 1}}}}
 	return metrics.Snapshot{Totals: tally.Totals(), Version: "v1.4", Database: database,
-		Worker: &metrics.Worker{Ready: true, Capacity: 10, BeatLag: 3 * time.Millisecond, LeaseMargin: 0.75, SetAside: map[string]int{"reclaim": 2}},
+		Worker: &metrics.Worker{Ready: true, Capacity: 10, BeatLag: 3 * time.Millisecond, CPULatency: 2 * time.Second, Waiting: 5, LeaseMargin: 0.75, SetAside: map[string]int{"reclaim": 2}},
 		Pools:  []store.Pool{{Name: "engine", Max: 4, Used: 1, Idle: 1, Waits: 2, Waited: time.Second}},
 		Log:    &metrics.Log{Dropped: 12, Blocked: 90 * time.Second}}
 }
@@ -141,6 +141,7 @@ func TestMetricsAreReadableInBothFormats(t *testing.T) {
 		for name, want := range map[string]float64{`durable_queue_due{queue="default"}`: 3, `durable_queue_later{queue="default"}`: 2,
 			`durable_queue_oldest_due_seconds{queue="default"}`: 7, `durable_queue_paused{queue="default"}`: 1, `durable_lanes_unserved{job="mail",queue="default"}`: 3,
 			`durable_workers_silent`: 1, `durable_leases_expired`: 2, `durable_survey_age_seconds`: 1, `durable_lease_margin_ratio`: 0.75,
+			`durable_scheduling_latency_seconds`: 2, `durable_runs_not_begun`: 5,
 			`durable_limit_in_use{limit="tenant"}`: 8, `durable_limit_max{limit="tenant"}`: 9, `durable_limit_waiting{limit="tenant"}`: 4,
 			`durable_limit_oldest_due_seconds{limit="tenant"}`: 7, `durable_limit_draining{limit="tenant"}`: 1,
 			`durable_schedules_flagged{reason="fault"}`: 1, `durable_schedule_lateness_seconds`: 60} {

@@ -52,6 +52,8 @@ type Worker struct {
 	Capacity        int // most handlers executing concurrently
 	Stuck           int // handlers that were given up
 	BeatLag         time.Duration
+	CPULatency      time.Duration  // how long a goroutine that can continue waits for a CPU
+	Waiting         int            // runs that are claimed and have not begun
 	LeaseMargin     float64        // the least share of a lease's duration that is left before its local deadline
 	SinceContact    time.Duration  // since the store last answered
 	Outages         int            // how often the store has stopped to answer

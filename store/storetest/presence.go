@@ -32,7 +32,7 @@ const interval = 20 * time.Second
 // present is what a worker of the tests reports of itself.
 func present() store.Presence {
 	return store.Presence{Version: "v1.2 abcdef", Queues: []string{store.DefaultQueue, "slow"}, Jobs: []string{"mail", "old.mail"}, Capacity: 10,
-		Executing: 3, Stuck: 1, BeatLag: store.Duration(7 * time.Millisecond), Every: store.Duration(interval)}
+		Executing: 3, Stuck: 1, BeatLag: store.Duration(7 * time.Millisecond), ShortOfCPU: store.Duration(time.Second), Every: store.Duration(interval)}
 }
 
 func (f *fixture) present(worker store.WorkerID, number int64, did ...store.LaneTally) store.Shared {
@@ -95,7 +95,7 @@ func reportAndStop(t *testing.T, f *fixture) {
 	}
 	got, want := workers[1].Presence, present()
 	if !slices.Equal(got.Queues, want.Queues) || !slices.Equal(got.Jobs, want.Jobs) || got.Version != want.Version || got.Capacity != 10 ||
-		got.Executing != 3 || got.Stuck != 1 || got.Draining || got.BeatLag != want.BeatLag || got.Every != want.Every {
+		got.Executing != 3 || got.Stuck != 1 || got.Draining || got.BeatLag != want.BeatLag || got.ShortOfCPU != want.ShortOfCPU || got.Every != want.Every {
 		t.Errorf("it is said to be %+v, want %+v", got, want)
 	}
 	if workers[1].State != store.Working || !workers[1].Serves("slow", "old.mail") || workers[1].Serves("fast", "mail") || workers[1].Serves("slow", "fax") {
