@@ -386,7 +386,7 @@ create table durable.limits (
     declared_at timestamptz,                -- by a worker, whatever its hash; null: never
     hash_at     timestamptz not null,       -- when a worker last declared this hash
     brought_at  timestamptz not null,       -- when the worker that brought this hash had started
-    secret      uuid default gen_random_uuid() -- what the numbers of its gates are made with; null: none
+    secret      uuid default gen_random_uuid() -- part of the numbers of its gates; null: none
 );
 
 -- Lanes in which runs of a limit have waited; negative: isolated ones. Committed before

@@ -166,8 +166,8 @@ WHERE pg_namespace.nspname = @schema_name::text
 ORDER BY pg_class.relname;
 
 -- name: InvalidIndexes :many
--- Indexes of the schema that serve no query, because the CREATE INDEX CONCURRENTLY that made
--- them has failed or is still running. Reads the catalog. Locks: none.
+-- Indexes of the schema that serve no query, because a CREATE INDEX CONCURRENTLY
+-- has failed or is still running. Reads the catalog. Locks: none.
 SELECT pg_class.relname::text AS name
 FROM pg_catalog.pg_index
 JOIN pg_catalog.pg_class ON pg_class.oid = pg_index.indexrelid

@@ -5,7 +5,8 @@
 -- Index: limits_name_key. Locks: none.
 SELECT
     id, name, kind, most, period, burst, buckets, key_least, key_most, action, retry_after, state,
-    coalesce(secret, '00000000-0000-0000-0000-000000000000')::uuid AS secret, (declared_at IS NOT NULL)::boolean AS declared
+    coalesce(secret, '00000000-0000-0000-0000-000000000000')::uuid AS secret,
+    (declared_at IS NOT NULL)::boolean AS declared
 FROM durable.limits
 WHERE name = ANY (@names::text[]);
 
@@ -584,7 +585,8 @@ LIMIT @most;
 -- Index: reads limits, a small table. Locks: none.
 SELECT
     id, name, kind, most, period, burst, buckets, key_least, key_most, action, retry_after, state,
-    coalesce(secret, '00000000-0000-0000-0000-000000000000')::uuid AS secret, edited, declared_at
+    coalesce(secret, '00000000-0000-0000-0000-000000000000')::uuid AS secret,
+    edited, declared_at
 FROM durable.limits
 WHERE state <> 3
   AND (cardinality(@names::text[]) = 0 OR name = ANY (@names::text[]))

@@ -324,7 +324,7 @@ CREATE TABLE limits (
     declared_at INTEGER,
     hash_at     INTEGER NOT NULL,        -- when a worker last declared this hash
     brought_at  INTEGER NOT NULL,        -- when the worker that brought this hash had started
-    secret      BLOB                     -- what the numbers of its gates are made with; null: none
+    secret      BLOB                     -- part of the numbers of its gates; null: none
 );
 
 -- The lanes in which runs of a limit have ever waited; negative: isolated ones.

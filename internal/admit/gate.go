@@ -14,8 +14,9 @@ import (
 // GateID is the number of a gate: the number of its limit times 2^43, plus 43 bits
 // of the SHA-256 of the limit's secret and its key in lower case. So a gate names its limit,
 // and the gates of a limit are one range. Two keys that have the same bits share a gate,
-// which is stricter and never looser. Without the secret, who chooses keys could compute one
-// that shares a gate with somebody else's: 2^43 digests take a graphics card minutes.
+// which is stricter and never looser. Without the secret, a tenant that chooses its own key
+// could compute one that shares a gate with another tenant's: 2^43 digests take a graphics card
+// minutes.
 type GateID int64
 
 const (

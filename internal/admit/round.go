@@ -78,7 +78,7 @@ func (d *deciding) entryOf(line GateID, lane *Lane) *entry {
 	return e
 }
 
-// readRounds takes over the entries. Their rounds end now, unless the clock stands still, as in
+// readRounds takes over the entries. Their rounds end now, unless the clock does not advance, as in
 // virtual time, or was set back: a home that has its turn goes behind the others all the same.
 func (d *deciding) readRounds(rows []Entry) {
 	d.end = d.now

@@ -369,8 +369,8 @@ type InvalidIndexesParams struct {
 	SchemaName string
 }
 
-// Indexes of the schema that serve no query, because the CREATE INDEX CONCURRENTLY that made
-// them has failed or is still running. Reads the catalog. Locks: none.
+// Indexes of the schema that serve no query, because a CREATE INDEX CONCURRENTLY
+// has failed or is still running. Reads the catalog. Locks: none.
 func (q *Queries) InvalidIndexes(ctx context.Context, arg InvalidIndexesParams) ([]string, error) {
 	rows, err := q.db.Query(ctx, InvalidIndexes, arg.SchemaName)
 	if err != nil {

@@ -527,7 +527,9 @@ WITH replaced AS (
                           AND limit_lanes.lane = $1::int
                       WHERE limits.id = learnt.id
                         AND limits.name = learnt.name
-                        AND coalesce(limits.secret, '00000000-0000-0000-0000-000000000000') = learnt.secret
+                        AND coalesce(
+                            limits.secret, '00000000-0000-0000-0000-000000000000'
+                        ) = learnt.secret
                         AND (limits.state <> 3 OR limits.declared_at IS NOT NULL)
                   )
               )

@@ -273,7 +273,8 @@ const FindLimits = `-- name: FindLimits :many
 
 SELECT
     id, name, kind, most, period, burst, buckets, key_least, key_most, action, retry_after, state,
-    coalesce(secret, '00000000-0000-0000-0000-000000000000')::uuid AS secret, (declared_at IS NOT NULL)::boolean AS declared
+    coalesce(secret, '00000000-0000-0000-0000-000000000000')::uuid AS secret,
+    (declared_at IS NOT NULL)::boolean AS declared
 FROM durable.limits
 WHERE name = ANY ($1::text[])
 `
@@ -816,7 +817,8 @@ func (q *Queries) LimitInUse(ctx context.Context, arg LimitInUseParams) (LimitIn
 const ListLimits = `-- name: ListLimits :many
 SELECT
     id, name, kind, most, period, burst, buckets, key_least, key_most, action, retry_after, state,
-    coalesce(secret, '00000000-0000-0000-0000-000000000000')::uuid AS secret, edited, declared_at
+    coalesce(secret, '00000000-0000-0000-0000-000000000000')::uuid AS secret,
+    edited, declared_at
 FROM durable.limits
 WHERE state <> 3
   AND (cardinality($1::text[]) = 0 OR name = ANY ($1::text[]))
