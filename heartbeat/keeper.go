@@ -163,12 +163,13 @@ func (k *Keeper) renew(ctx context.Context, claims []lease.ClaimID) protocol.Bea
 	ctx, cancel := context.WithTimeout(ctx, k.config.Terms.Duration/6+k.late())
 	defer cancel()
 	renewed, err := k.renewer.Renew(ctx, claims, k.config.Terms.Duration)
-	k.failing.Store(err != nil && len(renewed) == 0)
 	if err == nil {
+		k.failing.Store(false)
 		return protocol.BeatEvent{Kind: protocol.BeatAnswered, Claims: renewed}
 	}
 	var unknown *lease.UnknownError
 	partly := errors.As(err, &unknown)
+	k.failing.Store(!partly)
 	failed := len(claims)
 	if partly {
 		failed = len(unknown.Claims)

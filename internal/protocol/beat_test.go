@@ -197,3 +197,16 @@ func TestBeat_WhatIsUnknownIsNeitherRenewedNorLost(t *testing.T) {
 	require.True(t, held)
 	require.Equal(t, terms30.Deadline(0), unknown)
 }
+
+func TestBeat_ComesSoonerWhileItIsAnsweredLate(t *testing.T) {
+	b := protocol.Beat{Terms: terms30}
+	late := 6 * time.Second
+	e := b.Step(protocol.BeatEvent{Kind: protocol.BeatHeld, Claim: claimID(1), Late: late})
+	require.Equal(t, 4*time.Second, e.Wake)
+	e = b.Step(protocol.BeatEvent{Kind: protocol.BeatTick, At: e.Wake, Late: late})
+	require.Len(t, e.Renew, 1)
+	e = b.Step(protocol.BeatEvent{Kind: protocol.BeatAnswered, At: 6 * time.Second, Claims: e.Renew, Late: 20 * time.Second})
+	require.Equal(t, 7*time.Second, e.Wake, "a tenth of the lease after the last one, no sooner")
+	e = b.Step(protocol.BeatEvent{Kind: protocol.BeatTick, At: 6 * time.Second})
+	require.Equal(t, 14*time.Second, e.Wake, "it is not late any more")
+}

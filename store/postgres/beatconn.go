@@ -28,8 +28,8 @@ const (
 	beatAgain = time.Second
 )
 
-// beatsOf configures the pool for heartbeats, and returns the lifetime of its connections,
-// which is the store's to keep to; zero: there is none.
+// beatsOf configures the pool for heartbeats. The store itself sees to the lifetime of their
+// connection, so that the pool does not close it too early.
 func (s *Store) beatsOf(base *pgxpool.Config) *pgxpool.Config {
 	beats := base.Copy()
 	beats.MaxConns, beats.MinConns, beats.MinIdleConns = beatConns, 0, 0

@@ -116,6 +116,7 @@ func (s *Store) share(ctx context.Context, pool *pgxpool.Pool) (err error) {
 	// What these do is for the caller's own use of its connections.
 	base.PrepareConn, base.BeforeAcquire, base.AfterRelease = nil, nil, nil //nolint:staticcheck // the pool may have the old hook
 	base.MinConns, base.MinIdleConns = 0, 0
+	base.MaxConnIdleTime = max(base.MaxConnIdleTime, time.Minute)
 	if s.beats, err = pgxpool.NewWithConfig(ctx, s.beatsOf(base)); err != nil {
 		return err
 	}
