@@ -86,17 +86,18 @@ func resolve(path string) (string, error) {
 		case "", ".", "..":
 			return "", fmt.Errorf("%q names a directory, not a file", path) // Abs would make x.db of x.db/
 		}
-		if dir == "" {
-			dir = "."
+		if !filepath.IsAbs(dir) {
+			here, err := os.Getwd() // which may itself be a link
+			if err != nil {
+				return "", err
+			}
+			dir = here + string(filepath.Separator) + dir
 		}
 		// Links come before "..", which is why nothing here cleans the path first.
 		resolved, err := filepath.EvalSymlinks(dir)
 		if errors.Is(err, fs.ErrNotExist) {
 			return "", fmt.Errorf("the directory %s does not exist", filepath.Clean(dir))
 		} else if err != nil {
-			return "", err
-		}
-		if resolved, err = filepath.Abs(resolved); err != nil {
 			return "", err
 		}
 		path = filepath.Join(resolved, name)
