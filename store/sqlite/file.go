@@ -86,20 +86,21 @@ func resolve(path string) (string, error) {
 		case "", ".", "..":
 			return "", fmt.Errorf("%q names a directory, not a file", path) // Abs would make x.db of x.db/
 		}
-		if dir == "" {
-			dir = "."
+		if !filepath.IsAbs(dir) {
+			here, err := os.Getwd() // which may itself be a link
+			if err != nil {
+				return "", err
+			}
+			dir = here + string(filepath.Separator) + dir
 		}
 		// Links come before "..", which is why nothing here cleans the path first.
-		real, err := filepath.EvalSymlinks(dir)
+		resolved, err := filepath.EvalSymlinks(dir)
 		if errors.Is(err, fs.ErrNotExist) {
 			return "", fmt.Errorf("the directory %s does not exist", filepath.Clean(dir))
 		} else if err != nil {
 			return "", err
 		}
-		if real, err = filepath.Abs(real); err != nil {
-			return "", err
-		}
-		path = filepath.Join(real, name)
+		path = filepath.Join(resolved, name)
 		info, err := os.Lstat(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			return path, nil
@@ -115,7 +116,7 @@ func resolve(path string) (string, error) {
 		}
 		path = to
 		if !filepath.IsAbs(to) {
-			path = real + string(filepath.Separator) + to
+			path = resolved + string(filepath.Separator) + to
 		}
 	}
 	return "", fmt.Errorf("%s: too many symbolic links", path)

@@ -59,6 +59,9 @@ func TestLinksLeadToOneFile(t *testing.T) {
 			require.Equal(t, int64(len(all)-1), pending(t, one), name)
 		}
 	}
+	t.Chdir(filepath.Join(dir, "deep")) // a link, whose parent is not the one of its name
+	require.Equal(t, int64(len(all)-1), pending(t, open(t, "../runs.db", sqlite.Config{})))
+	t.Chdir(filepath.Join(dir, "release"))
 	require.FileExists(t, filepath.Join(dir, "shared/runs.db-wal"))
 	logs, err := filepath.Glob(filepath.Join(dir, "release/*-wal"))
 	require.NoError(t, err)
