@@ -21,6 +21,7 @@ type AttentionFacts struct {
 	Schedules []store.ScheduleRecord
 	Limits    []store.LimitInfo
 	Pauses    map[string]store.Change // by queue: who has paused it
+	Shut      map[string]store.Change // by limit that admits nothing: who has changed it last
 	Locks     []lock.Record
 	Waits     []lock.Wait
 }
@@ -43,7 +44,7 @@ func Attend(facts AttentionFacts) []Attention {
 	items = append(items, f.attendQueues(facts.Pauses)...)
 	items = append(items, attendDead(facts.Dead)...)
 	items = append(items, attendSchedules(facts.Schedules, facts.Survey.At)...)
-	items = append(items, attendLimits(facts.Limits, facts.Survey.At)...)
+	items = append(items, attendLimits(facts.Limits, facts.Shut, facts.Survey.At)...)
 	items = append(items, attendLocks(facts.Locks, facts.Waits, facts.Survey.At)...)
 	slices.SortStableFunc(items, func(a, b Attention) int { return cmp.Compare(b.Level, a.Level) })
 	return whole(fewOfEach(items))
@@ -210,7 +211,7 @@ func attendSchedules(schedules []store.ScheduleRecord, now time.Time) (items []A
 	return items
 }
 
-func attendLimits(limits []store.LimitInfo, now time.Time) (items []Attention) {
+func attendLimits(limits []store.LimitInfo, shut map[string]store.Change, now time.Time) (items []Attention) {
 	for i := range limits {
 		l := &limits[i]
 		if l.Fault != "" && l.State != store.LimitOff {
@@ -219,17 +220,36 @@ func attendLimits(limits []store.LimitInfo, now time.Time) (items []Attention) {
 					"deploy the version that has stored it everywhere, or correct it, or turn it off", "limits show " + shellWord(l.Name)}}})
 			continue
 		}
+		if isShut(l) {
+			items = append(items, attendShut(l, shut[l.Name], now))
+			continue
+		}
 		if l.Waiting.N == 0 || l.OldestDue == nil || now.Sub(*l.OldestDue) < limitFullAfter {
 			continue
 		}
 		text := fmt.Sprintf("limit %s: %s, the oldest for %s", l.Name, counted(l.Waiting, "run waits", "runs wait"), span(now.Sub(*l.OldestDue)))
-		if l.State == store.LimitDraining {
-			text += "; the limit is draining"
-		}
 		items = append(items, Attention{Kind: AttentionLimitFull, Level: store.Warning, Subject: l.Name, Since: l.OldestDue, Count: &l.Waiting, Text: text,
 			Next: []Remedy{{"show", RoleViewer, "see who has the places; let it admit more, or turn it off", "limits show " + shellWord(l.Name)}}})
 	}
 	return items
+}
+
+// isShut reports whether runs wait for a limit that is set to admit nothing.
+func isShut(l *store.LimitInfo) bool {
+	return l.Waiting.N > 0 && (l.State == store.LimitDraining || l.State == store.LimitActive && l.Max == 0)
+}
+
+// attendShut names who has shut a limit, which stops its runs from that moment on.
+func attendShut(l *store.LimitInfo, by store.Change, now time.Time) Attention {
+	why, next := "its max is 0", Remedy{"raise", RoleOperator, "give it as many places as it shall have, or turn it off", "limits set " + shellWord(l.Name) + " --max 1"}
+	if l.State == store.LimitDraining {
+		why, next = "it is draining", Remedy{"resume", RoleOperator, "let it admit runs again, or turn it off", "limits resume " + shellWord(l.Name)}
+	}
+	if by.Actor != "" {
+		why += fmt.Sprintf(", since %s changed it %s ago", by.Actor, span(now.Sub(by.At)))
+	}
+	return Attention{Kind: AttentionLimitShut, Level: store.Failed, Subject: l.Name, Since: l.OldestDue, Count: &l.Waiting,
+		Text: fmt.Sprintf("limit %s admits nothing (%s), and %s for it", l.Name, why, counted(l.Waiting, "run waits", "runs wait")), Next: []Remedy{next}}
 }
 
 func attendLocks(locks []lock.Record, waits []lock.Wait, now time.Time) (items []Attention) {
@@ -276,7 +296,7 @@ func (o *Operator) ExamineAttention(ctx context.Context) (f store.Findings) {
 var attentionNames = map[AttentionKind]string{ //nolint:gochecknoglobals // a constant table
 	AttentionOverdue: "queues", AttentionPausedWithWork: "queues", AttentionIsolatedWaiting: "queues", AttentionDead: "problems",
 	AttentionStuck: "handlers", AttentionShortOfCPU: "cpu", AttentionExpiredLeases: "leases", AttentionScheduleLate: "schedules", AttentionLimitFull: "limits",
-	AttentionLimitFault: "limits", AttentionLockOverdue: "locks", AttentionScheduleFault: "schedules", AttentionScheduleOrphaned: "schedules",
+	AttentionLimitFault: "limits", AttentionLimitShut: "limits", AttentionLockOverdue: "locks", AttentionScheduleFault: "schedules", AttentionScheduleOrphaned: "schedules",
 	AttentionUnserved: "jobs", AttentionNoWorkers: "workers", AttentionSilentWorkers: "workers",
 }
 

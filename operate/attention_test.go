@@ -19,7 +19,7 @@ func TestWhatNeedsAttentionIsBounded(t *testing.T) {
 	facts := operate.AttentionFacts{Survey: store.Survey{At: now}, Workers: []store.WorkerInfo{{State: store.Working, Presence: store.Presence{More: true}}}}
 	for i := range 500 {
 		facts.Schedules = append(facts.Schedules, store.ScheduleRecord{Name: fmt.Sprintf("s-%03d", i), Fault: &fault})
-		facts.Limits = append(facts.Limits, store.LimitInfo{Limit: store.Limit{Name: fmt.Sprintf("l-%03d", i)}, Waiting: store.Count{N: 1}, OldestDue: &long})
+		facts.Limits = append(facts.Limits, store.LimitInfo{Limit: store.Limit{Name: fmt.Sprintf("l-%03d", i), Max: 1}, Waiting: store.Count{N: 1}, OldestDue: &long})
 		facts.Survey.Lanes = append(facts.Survey.Lanes, store.LaneInfo{Queue: fmt.Sprintf("q-%03d", i), Job: "mail", Due: store.Count{N: 1}, Pending: store.Count{N: 1}, OldestDue: &long})
 	}
 	count := map[operate.AttentionKind]int{}

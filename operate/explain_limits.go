@@ -80,6 +80,9 @@ func (e *explaining) limit(g *store.GateFacts, due bool) {
 		show += " --key " + shellWord(g.Key)
 	}
 	next := []Remedy{{"show", RoleViewer, "see who has the places and who waits", show}}
+	if g.Limit.Max == 0 {
+		next = append(next, Remedy{"set", RoleOperator, "give the limit as many places as it shall have", "limits set " + shellWord(g.Limit.Name) + " --max 1"})
+	}
 	if g.Limit.Max > 0 && !g.Limit.Rate() {
 		next = append(next, Remedy{"set", RoleOperator, "let the limit admit more", fmt.Sprintf("limits set %s --max %d", shellWord(g.Limit.Name), max(g.Limit.Max, g.InUse)+1)})
 	}

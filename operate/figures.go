@@ -63,6 +63,7 @@ const (
 	AttentionLockOverdue      AttentionKind = "lock_overdue"      // it is held for long
 	AttentionLimitFull        AttentionKind = "limit_full"        // runs have waited for it for long
 	AttentionLimitFault       AttentionKind = "limit_fault"       // this program cannot apply it
+	AttentionLimitShut        AttentionKind = "limit_shut"        // runs wait for it, and it is set to admit nothing
 )
 
 // Attention is one thing that needs attention.

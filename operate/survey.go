@@ -127,6 +127,9 @@ func (o *Operator) attentionFacts(ctx context.Context) (facts AttentionFacts, er
 	if facts.Limits, err = o.store.ListLimits(ctx, store.LimitFilter{Caps: true}); err != nil {
 		return facts, err
 	}
+	if facts.Shut, err = o.shut(ctx, facts.Limits); err != nil {
+		return facts, err
+	}
 	if facts.Pauses, err = o.pauses(ctx, &facts.Survey); err != nil || o.config.Locks == nil {
 		return facts, err
 	}
@@ -135,6 +138,25 @@ func (o *Operator) attentionFacts(ctx context.Context) (facts AttentionFacts, er
 	}
 	facts.Waits, err = o.config.Locks.ListWaits(ctx, "", locksRead)
 	return facts, err
+}
+
+// shut finds out who has last changed the limits that admit nothing, for which runs wait.
+func (o *Operator) shut(ctx context.Context, limits []store.LimitInfo) (map[string]store.Change, error) {
+	shut := map[string]store.Change{}
+	for i := range limits {
+		if !isShut(&limits[i]) || len(shut) == pausesRead {
+			continue
+		}
+		name := limits[i].Name
+		page, err := o.store.Changes(ctx, store.ChangeFilter{Kind: rules.KindLimit, Subject: name, Limit: 1})
+		if err != nil {
+			return nil, err
+		}
+		for _, change := range page.Changes {
+			shut[name] = change
+		}
+	}
+	return shut, nil
 }
 
 // pauses finds out who has paused the queues on which runs are due.

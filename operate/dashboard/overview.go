@@ -101,7 +101,7 @@ type attended struct{ To, Word string }
 var attendedList = map[operate.AttentionKind]attended{ //nolint:gochecknoglobals // a constant table
 	operate.AttentionOverdue: {"queues", "Queues"}, operate.AttentionIsolatedWaiting: {"queues", "Queues"}, operate.AttentionDead: {"problems", "Problems"},
 	operate.AttentionScheduleFault: {"schedules", "Schedules"}, operate.AttentionScheduleLate: {"schedules", "Schedules"},
-	operate.AttentionScheduleOrphaned: {"schedules", "Schedules"}, operate.AttentionLimitFull: {"limits", "Limits"},
+	operate.AttentionScheduleOrphaned: {"schedules", "Schedules"}, operate.AttentionLimitFull: {"limits", "Limits"}, operate.AttentionLimitShut: {"limits", "Limits"},
 }
 
 func attendedOf(a operate.Attention) attended {
@@ -122,7 +122,7 @@ func attendedOf(a operate.Attention) attended {
 		return attended{link("runs", "state", "pending", "queue", a.Queue), "Runs"}
 	case operate.AttentionScheduleFault, operate.AttentionScheduleLate, operate.AttentionScheduleOrphaned:
 		return attended{link("schedules", "name", a.Subject), "Schedule"}
-	case operate.AttentionLimitFull, operate.AttentionLimitFault:
+	case operate.AttentionLimitFull, operate.AttentionLimitFault, operate.AttentionLimitShut:
 		return attended{link("limits", "name", a.Subject), "Limit"}
 	case operate.AttentionLockOverdue:
 		return attended{"locks", "Locks"}
