@@ -210,7 +210,7 @@ func TestEnqueueTakesEveryFlag(t *testing.T) {
 	require.Equal(t, map[string]any{
 		"job": "sleep", "queue": "q", "state": "pending", "attempt": 0.0, "max_attempts": 9.0, "crash_count": 0.0, "progress": nil, "checkpoint": nil, "isolated": false,
 		"priority": -2.0, "due_at": "2035-01-02T03:04:05Z", "started_at": nil, "finished_at": nil, "expires_at": "2036-01-01T00:00:00Z",
-		"timeout": "2m0s", "worker": nil, "fence": 0.0, "schedule": nil, "key": nil, "tags": []any{"a,b", "c"}, "result": nil, "error": nil, "attempts": []any{},
+		"timeout": "2m0s", "worker": nil, "fence": 0.0, "schedule": nil, "occurrence": nil, "key": nil, "tags": []any{"a,b", "c"}, "result": nil, "error": nil, "attempts": []any{},
 	}, got)
 }
 

@@ -231,25 +231,29 @@ func migrationFiles(t *testing.T) (names []string) {
 // and refuses one whose build has failed.
 func TestAnIndexThatWasBuiltAheadIsKept(t *testing.T) {
 	t.Parallel()
-	store := openURL(t, pgtest.Database(t), "ahead")
-	conn := connect(t, store.url)
+	url := pgtest.Database(t)
+	conn := connect(t, url)
+	exec := func(sql string) {
+		_, err := conn.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	first, _, found := strings.Cut(postgres.MigrationsSQL("ahead"), "-- 0011 ")
+	require.True(t, found)
+	exec(first)
+	exec("create index runs_schedule on ahead.runs (schedule, id) where schedule is not null")
 	oid := func() (oid uint32) {
 		require.NoError(t, conn.QueryRow(t.Context(), "select 'ahead.runs_schedule'::regclass::oid").Scan(&oid))
 		return oid
 	}
 	before := oid()
-	back := func() {
-		_, err := conn.Exec(t.Context(), `drop table ahead.rounds; update ahead.meta set version = 14, min_compatible = 9`)
-		require.NoError(t, err)
-	}
-	back()
-	_, err := conn.Exec(t.Context(), "update pg_index set indisvalid = false where indexrelid = 'ahead.runs_schedule'::regclass")
+	store, err := postgres.Open(t.Context(), url, postgres.Config{Schema: "ahead"})
 	require.NoError(t, err)
+	t.Cleanup(store.Close)
+
+	exec("update pg_index set indisvalid = false where indexrelid = 'ahead.runs_schedule'::regclass")
 	_, err = store.Migrate(t.Context())
 	require.ErrorContains(t, err, "incomplete indexes: runs_schedule")
-
-	_, err = conn.Exec(t.Context(), "update pg_index set indisvalid = true where indexrelid = 'ahead.runs_schedule'::regclass")
-	require.NoError(t, err)
+	exec("update pg_index set indisvalid = true where indexrelid = 'ahead.runs_schedule'::regclass")
 	_, err = store.Migrate(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, before, oid())
