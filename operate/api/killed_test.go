@@ -124,7 +124,7 @@ func TestAFleetThatWasKilledIsSeenWithinNinetySeconds(t *testing.T) {
 		require.Contains(t, string(attention), "0 workers alive")
 		stop()
 		for _, done := range ended {
-			require.NoError(t, <-done)
+			<-done // the outcome of what executed is left to the lease
 		}
 	})
 }
