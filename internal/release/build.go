@@ -61,13 +61,18 @@ func (r release) build(ctx context.Context, p platform, to string, env ...string
 	return r.compile(ctx, p, to, "-s -w -buildid= -X main.version="+r.version, env...)
 }
 
+// notInlined names the packages whose functions the compiler does not inline. Of the Redis
+// client, which locks use four commands of, that makes the program 2 MB smaller; a call of it
+// waits for the network anyway.
+const notInlined = "github.com/redis/...=-l"
+
 func (r release) compile(ctx context.Context, p platform, to, ldflags string, env ...string) error {
 	to, err := filepath.Abs(to)
 	if err != nil {
 		return err
 	}
 	env = append([]string{"GOOS=" + p.os, "GOARCH=" + p.arch, "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off"}, env...)
-	_, err = r.goTool(ctx, env, "build", "-trimpath", "-buildvcs=false", "-tags=timetzdata", "-ldflags="+ldflags, "-o", to, "./cmd/"+program)
+	_, err = r.goTool(ctx, env, "build", "-trimpath", "-buildvcs=false", "-tags=timetzdata", "-gcflags="+notInlined, "-ldflags="+ldflags, "-o", to, "./cmd/"+program)
 	return err
 }
 
