@@ -124,7 +124,10 @@ func TestAFleetThatWasKilledIsSeenWithinNinetySeconds(t *testing.T) {
 		require.Contains(t, string(attention), "0 workers alive")
 		stop()
 		for _, done := range ended {
-			<-done // the outcome of what executed is left to the lease
+			if err := <-done; err != nil { // the outcome of what executed is left to the lease
+				var unsettled *durable.UnsettledError
+				require.ErrorAs(t, err, &unsettled)
+			}
 		}
 	})
 }
