@@ -63,8 +63,8 @@ func durationAsText(_ []string, a slog.Attr) slog.Attr {
 }
 
 // logAside keeps a service from waiting for the reader of its log, and from ending when
-// the reader goes away. A command that prints and ends does wait, and is ended by a broken
-// pipe, as people expect of it.
+// the reader goes away. Other commands wait for their reader, and a broken pipe ends them,
+// as it does any Unix filter.
 func (p *program) logAside(format string) {
 	if !p.service || p.lines != nil {
 		return

@@ -239,8 +239,8 @@ func (k *Keeper) Margin() float64 {
 	return max(least, 0)
 }
 
-// Check reports whether heartbeats succeed. If the last one failed and nothing is held any
-// more it makes one that renews nothing, so that a failure does not last for want of a lease.
+// Check reports whether heartbeats succeed. If the last one failed and no lease is held any
+// more, Check sends one that renews nothing: otherwise no heartbeat would ever succeed again.
 func (k *Keeper) Check(ctx context.Context) bool {
 	if !k.failing.Load() {
 		return true

@@ -56,8 +56,8 @@ func PerformOn[A any](
 	return perform(t, db, time.Time{}, job, handler, args, options...)
 }
 
-// PerformOccurrence is Perform of a run that is for an occurrence of a schedule, in
-// the zone of the instant's location (see store.RunInfo.Occurrence). It has no schedule.
+// PerformOccurrence is Perform for a run of a schedule's occurrence at an instant, in
+// the zone of that instant's location (see store.RunInfo.Occurrence). It has no schedule.
 func PerformOccurrence[A any](
 	t testing.TB, at time.Time, job durable.Job[A], handler func(ctx context.Context, run *durable.Run[A]) error, args A,
 	options ...durable.Option,

@@ -78,8 +78,9 @@ func leases(t *testing.T, dsn string) (n int) {
 	return n
 }
 
-// TestALogThatIsNotRead: a log driver hangs. The worker writes more than its pipe takes,
-// and all the same it executes, settles, drains and exits; its probes fail after a lease.
+// TestALogThatIsNotRead simulates a log driver that hangs: the worker logs more than its pipe
+// holds. It has to execute, settle, drain and exit nevertheless, and its probes have to fail
+// after a lease.
 func TestALogThatIsNotRead(t *testing.T) {
 	t.Parallel()
 	dsn, address := pgtest.Database(t), freeAddress(t)

@@ -193,8 +193,8 @@ func TestOpenRefusesWhatCannotBeWritten(t *testing.T) {
 // stopsWrites finds the indexes that a step builds over a table of an earlier step.
 var stopsWrites = regexp.MustCompile(`(?m)^create (?:unique )?index (if not exists )?(\w+) on durable\.(\w+)`)
 
-// TestWhatStopsWritesCanBeBuiltAhead requires of each step that indexes a table which may be
-// large that an operator can build the index before it, and that the page names it.
+// TestWhatStopsWritesCanBeBuiltAhead checks each step that indexes a table which may be large:
+// an operator can build the index ahead of it, and the page on upgrading names the index.
 func TestWhatStopsWritesCanBeBuiltAhead(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/deploy.md")
