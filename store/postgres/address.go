@@ -17,14 +17,8 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// Describe returns what the driver reads from a connection string, as a URL fit
-// for people and logs: user, hosts, database and sslmode, those of the
-// environment and of files included. It holds nothing else of the string, and
-// so neither a password nor an option.
-//
-// The error repeats nothing of the string but the names of files: it is
-// durable.ErrInvalid, or says which file cannot be read.
-func Describe(url string) (string, error) {
+// describe returns what the driver reads from a connection string, without what is secret.
+func describe(url string) (string, error) {
 	config, err := read(url)
 	if err != nil {
 		return "", err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -28,12 +29,22 @@ const (
 	beatAgain = time.Second
 )
 
-// beatsOf configures the pool for heartbeats. The store itself sees to the lifetime of their
+// heartbeats is the pool over which leases are renewed, and nothing else.
+type heartbeats struct {
+	db    *Store
+	pool  *pgxpool.Pool
+	life  time.Duration // how old a connection may become; zero: any age
+	lost  chan struct{} // has an element when a connection may be missing
+	stale atomic.Bool   // the connection that is there may be of no use
+	works func() bool   // a worker of this process has registered
+}
+
+// configured configures the pool for heartbeats. The store itself sees to the lifetime of their
 // connection, so that the pool does not close it too early.
-func (s *Store) beatsOf(base *pgxpool.Config) *pgxpool.Config {
+func (h *heartbeats) configured(base *pgxpool.Config) *pgxpool.Config {
 	beats := base.Copy()
 	beats.MaxConns, beats.MinConns, beats.MinIdleConns = beatConns, 0, 0
-	s.beatLife = max(beats.MaxConnLifetime, 0) + time.Duration(rand.Float64()*float64(max(beats.MaxConnLifetimeJitter, 0))) //nolint:gosec // spreads load
+	h.life = max(beats.MaxConnLifetime, 0) + time.Duration(rand.Float64()*float64(max(beats.MaxConnLifetimeJitter, 0))) //nolint:gosec // spreads load
 	beats.MaxConnLifetime, beats.MaxConnLifetimeJitter, beats.MaxConnIdleTime = 0, 0, neverIdle
 	return beats
 }
@@ -43,9 +54,9 @@ const neverIdle = 100 * 365 * 24 * time.Hour
 
 // renewals returns the pool over which a renewal goes: that for heartbeats, or the first
 // other one that has a connection, or can open one.
-func (s *Store) renewals(ctx context.Context) *pgxpool.Pool {
-	for _, pool := range []*pgxpool.Pool{s.beats, s.engine, s.general} {
-		if pool == s.general && s.shared {
+func (h *heartbeats) renewals(ctx context.Context) *pgxpool.Pool {
+	for _, pool := range []*pgxpool.Pool{h.pool, h.db.engine, h.db.general} {
+		if pool == h.db.general && h.db.shared {
 			break
 		}
 		bounded, cancel := context.WithTimeout(ctx, orQuarter(ctx, beatOpen))
@@ -55,47 +66,47 @@ func (s *Store) renewals(ctx context.Context) *pgxpool.Pool {
 			conn.Release()
 			return pool
 		}
-		s.keepBeat()
+		h.open()
 	}
-	return s.beats
+	return h.pool
 }
 
-// sendRenewal sends a batch over the connection for heartbeats, or any other.
-func (s *Store) sendRenewal(ctx context.Context, b *batch) error {
-	err := s.send(ctx, s.renewals(ctx), b)
+// send sends a batch over the connection for heartbeats, or any other.
+func (h *heartbeats) send(ctx context.Context, b *batch) error {
+	err := h.db.send(ctx, h.renewals(ctx), b)
 	if err == nil {
 		return nil
 	}
-	s.keepBeat()
+	h.open()
 	var refused *pgconn.ConnectError
 	if errors.As(err, &refused) && ctx.Err() == nil { // the connection had ended unnoticed, and there is no other for it
-		return s.send(ctx, s.renewals(ctx), &batch{Batch: *b.again(), names: b.names, rewritten: b.rewritten})
+		return h.db.send(ctx, h.renewals(ctx), &batch{Batch: *b.again(), names: b.names, rewritten: b.rewritten})
 	}
 	return err
 }
 
-// keepBeat has the connection for heartbeats opened if there is none.
-func (s *Store) keepBeat() {
+// open has the connection for heartbeats opened if there is none.
+func (h *heartbeats) open() {
 	select {
-	case s.beatLost <- struct{}{}:
+	case h.lost <- struct{}{}:
 	default:
 	}
 }
 
-// renewBeat has the connection for heartbeats replaced: it may be of no use any more.
-func (s *Store) renewBeat() {
-	if !s.works() {
-		s.beats.Reset()
+// renew has the connection for heartbeats replaced: it may be of no use any more.
+func (h *heartbeats) renew() {
+	if !h.works() {
+		h.pool.Reset()
 		return
 	}
-	s.beatStale.Store(true)
-	s.keepBeat()
+	h.stale.Store(true)
+	h.open()
 }
 
-// keepBeats keeps the connection for heartbeats until ctx ends. If no worker has registered
+// keepOpen keeps the connection for heartbeats until ctx ends. If no worker has registered
 // after a while it closes the one that has checked the server; if one does later, it opens
 // another.
-func (s *Store) keepBeats(ctx context.Context) {
+func (h *heartbeats) keepOpen(ctx context.Context) {
 	opened, closes := lease.Elapsed(), true
 	timer := time.NewTimer(beatIdle)
 	defer timer.Stop()
@@ -104,49 +115,49 @@ func (s *Store) keepBeats(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-		case <-s.beatLost:
+		case <-h.lost:
 		}
 		wait := beatIdle
 		now := lease.Elapsed()
 		switch {
-		case !s.works():
+		case !h.works():
 			if closes && now-opened >= beatIdle {
 				closes = false
-				s.beats.Reset()
+				h.pool.Reset()
 			}
-		case s.beatStale.Swap(false) || s.beatLife > 0 && now-opened >= s.beatLife:
-			if !s.replaceBeat(ctx) {
-				s.beatStale.Store(true)
+		case h.stale.Swap(false) || h.life > 0 && now-opened >= h.life:
+			if !h.replace(ctx) {
+				h.stale.Store(true)
 				wait = beatAgain
 			} else {
 				opened = now
 			}
-		case s.beats.Stat().TotalConns() == 0:
-			if !s.replaceBeat(ctx) {
+		case h.pool.Stat().TotalConns() == 0:
+			if !h.replace(ctx) {
 				wait = beatAgain
 			}
 		}
-		if s.beatLife > 0 {
-			wait = min(wait, max(opened+s.beatLife-lease.Elapsed(), beatAgain))
+		if h.life > 0 {
+			wait = min(wait, max(opened+h.life-lease.Elapsed(), beatAgain))
 		}
 		timer.Reset(wait)
 	}
 }
 
-// replaceBeat opens a connection for heartbeats, and then closes those that were there. If it
+// replace opens a connection for heartbeats, and then closes those that were there. If it
 // cannot, as on a server all of whose connections are taken, it keeps one that is still good,
 // and reports failure.
-func (s *Store) replaceBeat(ctx context.Context) bool {
+func (h *heartbeats) replace(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, beatOpen)
 	defer cancel()
-	old := s.beats.AcquireAllIdle(ctx)
+	old := h.pool.AcquireAllIdle(ctx)
 	if len(old) == beatConns { // else there is no place for another
 		closeConn(ctx, old[1])
 		old = old[:1]
 	}
-	opened, err := s.beats.Acquire(ctx)
+	opened, err := h.pool.Acquire(ctx)
 	for _, conn := range old {
-		if err == nil || !s.isGood(conn) {
+		if err == nil || !h.isGood(conn) {
 			closeConn(ctx, conn)
 		} else {
 			conn.Release()
@@ -160,10 +171,10 @@ func (s *Store) replaceBeat(ctx context.Context) bool {
 }
 
 // isGood reports whether a connection leads to a server that can be written.
-func (s *Store) isGood(conn *pgxpool.Conn) bool {
+func (h *heartbeats) isGood(conn *pgxpool.Conn) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), beatOpen)
 	defer cancel()
-	server, err := s.queries(conn).Server(ctx)
+	server, err := h.db.queries(conn).Server(ctx)
 	return err == nil && !server.Replica && !server.ReadOnly
 }
 

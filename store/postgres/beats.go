@@ -41,7 +41,7 @@ func (s *Store) Renew(ctx context.Context, claims []lease.ClaimID, d time.Durati
 			}
 			return renewed, nil
 		}
-		s.config.Logger.Warn("leases cannot be renewed together, renewing each by itself", "event", "lease.renewed_singly", "leases", len(claims), "error", err)
+		s.log.Warn("leases cannot be renewed together, renewing each by itself", "event", "lease.renewed_singly", "leases", len(claims), "error", err)
 	}
 	all := make([]lease.ClaimID, 0, len(claims))
 	for some := range slices.Chunk(claims, mapRuns) {
@@ -62,7 +62,7 @@ func (s *Store) renewEach(ctx context.Context, claims []lease.ClaimID, d time.Du
 			renewed = make([]lease.ClaimID, 0, len(claims))
 			return scanIDs(rows, func(id uuid.UUID) { renewed = append(renewed, lease.ClaimID(id)) })
 		})
-		return s.sendRenewal(ctx, b)
+		return s.beats.send(ctx, b)
 	})
 	return renewed, err
 }
@@ -215,7 +215,7 @@ func (s *Store) sendBeat(ctx context.Context, b *beat, d time.Duration, join, pa
 		ids = ids[:0]
 		return scanIDs(rows, func(id uuid.UUID) { ids = append(ids, id) })
 	})
-	if err := s.sendRenewal(ctx, batch); err != nil {
+	if err := s.beats.send(ctx, batch); err != nil {
 		return err
 	}
 	b.follow(ids)

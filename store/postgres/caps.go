@@ -45,7 +45,7 @@ func (s *Store) adoptRuns(ctx context.Context, steps []store.Step) {
 	})
 	if err != nil {
 		if ctx.Err() == nil {
-			s.config.Logger.Error("the runs of capped queues could not be put under their caps: they wait", "event", "limit.caps_not_applied", "error", err)
+			s.log.Error("the runs of capped queues could not be put under their caps: they wait", "event", "limit.caps_not_applied", "error", err)
 		}
 		return
 	}

@@ -76,7 +76,7 @@ func (d *declaring) some(ctx context.Context, jobs []store.JobInfo, schedules []
 // inParts retries a declaration that the database has refused, in halves, so that a job or a
 // schedule that is refused stops no other.
 func (d *declaring) inParts(ctx context.Context, declaration *store.Declaration, refused error) error {
-	d.config.Logger.Warn("the database refuses a part of the declaration; declaring the rest", "event", "declare.refused", "error", refused)
+	d.log.Warn("the database refuses a part of the declaration; declaring the rest", "event", "declare.refused", "error", refused)
 	if err := d.jobs(ctx, declaration.Jobs); err != nil {
 		return err
 	}

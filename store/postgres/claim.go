@@ -126,7 +126,7 @@ func (s *Store) tellUndealt(ctx context.Context, claim lease.ClaimID) {
 		return scanIDs(rows, func(id uuid.UUID) { undealt = append(undealt, id) })
 	})
 	if err := s.send(ctx, s.engine, b); err != nil {
-		s.config.Logger.Warn("rows of ready named runs that are not pending: dropped", "event", "claim.rows_dropped", "error", err)
+		s.log.Warn("rows of ready named runs that are not pending: dropped", "event", "claim.rows_dropped", "error", err)
 		return
 	}
 	s.warnUndealt(undealt)
@@ -134,7 +134,7 @@ func (s *Store) tellUndealt(ctx context.Context, claim lease.ClaimID) {
 
 func (s *Store) warnUndealt(ids []uuid.UUID) {
 	if n := len(ids); n > 0 {
-		s.config.Logger.Warn("rows of ready named runs that are not pending: dropped", "event", "claim.rows_dropped", "rows", n, "runs", ids[:min(n, undealtNamed)])
+		s.log.Warn("rows of ready named runs that are not pending: dropped", "event", "claim.rows_dropped", "rows", n, "runs", ids[:min(n, undealtNamed)])
 	}
 }
 
@@ -148,7 +148,7 @@ const heldFor = 10 * time.Second
 // rowHeld remembers that a transaction holds the row of a pending run.
 func (s *Store) rowHeld() {
 	s.held.mark()
-	s.config.Logger.Warn("pending run locked by another transaction; claiming around it", "event", "claim.row_locked", "for", heldFor.String())
+	s.log.Warn("pending run locked by another transaction; claiming around it", "event", "claim.row_locked", "for", heldFor.String())
 }
 
 func claimArgs(request *store.ClaimRequest, worker int32) []any {
@@ -245,7 +245,7 @@ func (s *Store) registerWorker(ctx context.Context, worker store.WorkerID) (int3
 	s.workers.mu.Lock()
 	defer s.workers.mu.Unlock()
 	s.workers.ids[worker.Instance] = id
-	s.keepBeat()
+	s.beats.open()
 	return id, nil
 }
 

@@ -130,7 +130,7 @@ func (s *Store) estimateCounts(ctx context.Context, ready, limited store.Count, 
 // difference between other estimates.
 func (s *Store) estimateSucceeded(ctx context.Context) (store.Count, error) {
 	q := s.queries(s.reading)
-	size, err := q.EstimateRows(ctx, queries.EstimateRowsParams{SchemaName: s.config.Schema, TableName: "runs"})
+	size, err := q.EstimateRows(ctx, queries.EstimateRowsParams{SchemaName: s.names.schema, TableName: "runs"})
 	if err != nil {
 		return store.Count{}, err
 	}
@@ -159,7 +159,7 @@ func counted(n, most int64) store.Count {
 // estimate returns roughly how many rows a table has, and at least as many as were counted.
 func (s *Store) estimate(ctx context.Context, table string, least int64) (int64, error) {
 	q := s.queries(s.reading)
-	row, err := q.EstimateRows(ctx, queries.EstimateRowsParams{SchemaName: s.config.Schema, TableName: table})
+	row, err := q.EstimateRows(ctx, queries.EstimateRowsParams{SchemaName: s.names.schema, TableName: table})
 	if err != nil || row.Estimate >= 0 {
 		return max(row.Estimate, least), err
 	}
@@ -189,7 +189,7 @@ func percentOf(pages int64) float32 {
 // sample.
 func (s *Store) estimateProblems(ctx context.Context, dead, cancelled *store.Count) error {
 	q := s.queries(s.reading)
-	row, err := q.EstimateRows(ctx, queries.EstimateRowsParams{SchemaName: s.config.Schema, TableName: "problems"})
+	row, err := q.EstimateRows(ctx, queries.EstimateRowsParams{SchemaName: s.names.schema, TableName: "problems"})
 	if err != nil {
 		return err
 	}

@@ -12,8 +12,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/durable-worker/durable-worker/store"
 )
 
 // deadPeer is how long a peer may leave data unacknowledged.
@@ -71,30 +69,6 @@ func (s *Store) dialAlone(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// New returns a store that uses a pool of yours to enqueue, to inspect, to operate
-// and to migrate, and checks that its database can be written. Close does not close
-// the pool: close the store first, then the pool. Config.MaxConns must be zero; the
-// pool has its own.
-//
-// The pool may have any size, hooks, settings and query_exec_mode, and a pooler in
-// front of the server. The store sets the search_path and timeouts for single
-// transactions, so nothing is left behind on your connections. It resets the pool
-// after a migration and when the server has ended a connection.
-//
-// Calls that must not wait for a free connection of yours use connections of the
-// store's own, which it opens when needed with the pool's ConnConfig,
-// BeforeConnect and AfterConnect. A process that only enqueues has at most one of
-// them, for a few seconds at a time, to look at the schema, to create lanes and to
-// read limits, and one more to listen while it waits for results. A worker uses up to
-// seven more than your pool has: four to claim and settle, which also serve what
-// handlers ask for their runs, two for heartbeats, one to listen.
-func New(ctx context.Context, pool *pgxpool.Pool, config Config) (*Store, error) {
-	if pool == nil || config.MaxConns != 0 {
-		return nil, fmt.Errorf("open postgres: %w: want a pool, and no MaxConns beside it", store.ErrInvalid)
-	}
-	return open(ctx, config, func(s *Store) error { return s.share(ctx, pool) })
-}
-
 // share makes the caller's pool the general one.
 func (s *Store) share(ctx context.Context, pool *pgxpool.Pool) (err error) {
 	base := pool.Config()
@@ -112,12 +86,12 @@ func (s *Store) share(ctx context.Context, pool *pgxpool.Pool) (err error) {
 			return err
 		})
 	}
-	base.BeforeConnect = inTurn(base.BeforeConnect, s.config.Connect)
+	base.BeforeConnect = inTurn(base.BeforeConnect, s.options.Connect)
 	// What these do is for the caller's own use of its connections.
 	base.PrepareConn, base.BeforeAcquire, base.AfterRelease = nil, nil, nil //nolint:staticcheck // the pool may have the old hook
 	base.MinConns, base.MinIdleConns = 0, 0
 	base.MaxConnIdleTime = max(base.MaxConnIdleTime, time.Minute)
-	if s.beats, err = pgxpool.NewWithConfig(ctx, s.beatsOf(base)); err != nil {
+	if s.beats.pool, err = pgxpool.NewWithConfig(ctx, s.beats.configured(base)); err != nil {
 		return err
 	}
 	return s.openEngine(ctx, base)

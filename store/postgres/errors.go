@@ -73,10 +73,8 @@ func refusesStatement(err error) bool {
 func (s *Store) fail(what string, err error) error {
 	switch code(err) {
 	case undefinedTable, undefinedSchema:
-		s.served.Store(0)
-		s.forgetLanes()
-		s.forgetWorkers()
-		return fmt.Errorf("%s: %w: a table of schema %q is missing: run `migrate up` of your worker program, or call Store.Migrate: %w", what, ErrSchema, s.config.Schema, err)
+		s.onMissing()
+		return fmt.Errorf("%s: %w: a table of schema %q is missing: run `migrate up` of your worker program, or call Store.Migrate: %w", what, ErrSchema, s.names.schema, err)
 	case readOnlyTransaction:
 		s.dropConnections()
 		return fmt.Errorf("%s: the server at %s has become read-only: %w", what, s.dial.ConnConfig.Host, err)
@@ -108,8 +106,8 @@ func (s *Store) dropConnections() {
 		return
 	}
 	for _, pool := range s.pools() {
-		if pool == s.beats {
-			s.renewBeat()
+		if pool == s.beats.pool {
+			s.beats.renew()
 		} else {
 			pool.Reset()
 		}
@@ -124,6 +122,6 @@ func (s *Store) repeat(ctx context.Context, do func() error) error {
 		if try == 4 || c != serializationFailure && c != deadlockDetected || ctx.Err() != nil {
 			return err
 		}
-		s.config.Logger.Debug("the database rolled a transaction back, repeating it", "event", "store.repeated", "sqlstate", c, "try", try)
+		s.log.Debug("the database rolled a transaction back, repeating it", "event", "store.repeated", "sqlstate", c, "try", try)
 	}
 }

@@ -140,7 +140,7 @@ func (s *Store) examineSnapshots(ctx context.Context, f *store.Findings) error {
 
 // examineTables examines the dead rows of the hot tables.
 func (s *Store) examineTables(ctx context.Context, f *store.Findings) error {
-	tables, err := s.queries(s.general).ExamineTables(ctx, queries.ExamineTablesParams{SchemaName: s.config.Schema})
+	tables, err := s.queries(s.general).ExamineTables(ctx, queries.ExamineTablesParams{SchemaName: s.names.schema})
 	if err != nil {
 		return err
 	}
@@ -180,7 +180,7 @@ func (s *Store) examineWork(ctx context.Context, f *store.Findings) error {
 
 // examineIdentities looks for tables that a publication would make read-only.
 func (s *Store) examineIdentities(ctx context.Context, f *store.Findings) error {
-	rows, err := s.queries(s.general).ExamineIdentities(ctx, queries.ExamineIdentitiesParams{SchemaName: s.config.Schema})
+	rows, err := s.queries(s.general).ExamineIdentities(ctx, queries.ExamineIdentitiesParams{SchemaName: s.names.schema})
 	if err != nil {
 		return err
 	}
@@ -205,7 +205,7 @@ func (s *Store) examineIdentities(ctx context.Context, f *store.Findings) error 
 
 // examineIndexes looks for indexes that cost writes and serve no query.
 func (s *Store) examineIndexes(ctx context.Context, f *store.Findings) error {
-	names, err := s.queries(s.general).InvalidIndexes(ctx, queries.InvalidIndexesParams{SchemaName: s.config.Schema})
+	names, err := s.queries(s.general).InvalidIndexes(ctx, queries.InvalidIndexesParams{SchemaName: s.names.schema})
 	if err == nil && len(names) > 0 {
 		f.Warn("indexes", "incomplete: "+strings.Join(names, ", "), "wait until CREATE INDEX CONCURRENTLY has ended; if it has failed, run REINDEX INDEX CONCURRENTLY for each")
 	}

@@ -76,7 +76,7 @@ func TestFreedPlacesReachAnotherProcess(t *testing.T) {
 func TestFreedPlacesLeaveAWatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &Store{config: Config{NoNotify: true}}
+		s := &Store{noNotify: true}
 		s.hints.init()
 		ctx, end := context.WithCancel(t.Context())
 		var running sync.WaitGroup
@@ -140,7 +140,7 @@ func pass(d time.Duration) {
 // TestTheLastHintsAreSent ends the sender before it looks, and under a watch.
 func TestTheLastHintsAreSent(t *testing.T) {
 	t.Parallel()
-	s := &Store{config: Config{NoNotify: true}}
+	s := &Store{noNotify: true}
 	s.hints.init()
 	now := lease.Running()
 	s.hints.pace = pace{sent: now, watch: watch{until: now + time.Hour, lanes: map[store.LaneID]store.Due{1: {}}}}

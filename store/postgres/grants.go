@@ -155,13 +155,13 @@ func (s *Store) examinePrivileges(ctx context.Context, f *store.Findings) error 
 	const hint = "have the owner of the schema run what `migrate grants --for worker` prints; nothing, if the program "
 	lacks := map[Role]string{}
 	for _, role := range []Role{RoleWorker, RoleProducer, RoleReader} {
-		rows, err := s.queries(s.general).MissingPrivileges(ctx, needs(role, s.config.Schema))
+		rows, err := s.queries(s.general).MissingPrivileges(ctx, needs(role, s.names.schema))
 		if err != nil {
 			return err
 		}
 		lacks[role] = lacking(rows)
 	}
-	mayCall, err := s.queries(s.general).MayCallFunctions(ctx, queries.MayCallFunctionsParams{SchemaName: s.config.Schema})
+	mayCall, err := s.queries(s.general).MayCallFunctions(ctx, queries.MayCallFunctionsParams{SchemaName: s.names.schema})
 	if err != nil {
 		return err
 	}

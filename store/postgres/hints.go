@@ -143,7 +143,7 @@ func (s *Store) sendHints(ctx context.Context) {
 		}
 		s.hints.here.Give(waiting...)
 		s.giveDue(dues)
-		if s.config.NoNotify {
+		if s.noNotify {
 			continue
 		}
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second) // Close waits for it
@@ -158,7 +158,7 @@ func (s *Store) sendHints(ctx context.Context) {
 			err = errors.Join(err, s.queries(s.notifier()).Notify(bounded, queries.NotifyParams{Channel: s.names.channel(), Payloads: texts}))
 		}
 		if err != nil && bounded.Err() == nil {
-			s.config.Logger.Debug("notifying others failed, they find out by polling", "event", "wakeup.not_sent", "error", err)
+			s.log.Debug("notifying others failed, they find out by polling", "event", "wakeup.not_sent", "error", err)
 		}
 		cancel()
 	}
@@ -254,7 +254,7 @@ type ride struct {
 func (s *Store) ride(dues []store.Due) *ride {
 	now := lease.Running()
 	mixed := slices.ContainsFunc(dues, func(due store.Due) bool { return due.In > 0 != (dues[0].In > 0) }) // one payload is for either
-	if len(dues) == 0 || mixed || len(dues) > duesPerCall || s.config.NoNotify || s.hints.slow.within(rideRest) || !s.hints.pace.may(now, dues) {
+	if len(dues) == 0 || mixed || len(dues) > duesPerCall || s.noNotify || s.hints.slow.within(rideRest) || !s.hints.pace.may(now, dues) {
 		return nil
 	}
 	r := &ride{asked: slices.Clone(dues), tried: s.locksToTry(dues), sent: now}

@@ -103,24 +103,6 @@ func (s *Store) laneIDs(ctx context.Context, set laneSet) error {
 	return err
 }
 
-// aloof is the pool whose connections no caller holds. If the general pool is the caller's,
-// all of its connections may belong to transactions that wait for this very call.
-func (s *Store) aloof() *pgxpool.Pool {
-	if s.shared {
-		return s.engine
-	}
-	return s.general
-}
-
-// inAloofTx runs a function in a transaction over such a connection.
-func (s *Store) inAloofTx(ctx context.Context, do func(pgx.Tx) error) error {
-	if s.shared {
-		s.sparing.enter(ctx, hotWait)
-		defer s.sparing.leave()
-	}
-	return inTx(ctx, s.aloof(), do)
-}
-
 // lanesIn is laneIDs for a transaction of this store: it asks on the
 // transaction's own connection. Lanes that are new end the transaction with
 // newLanesError, and withLanes begins it again once they are made.
@@ -303,7 +285,7 @@ func (s *Store) turnHeads(ctx context.Context, serves *store.Serves) (heads []st
 	})
 	if err := s.send(ctx, s.engine, b); err != nil {
 		if ctx.Err() == nil {
-			s.config.Logger.Error("the turns of limited runs could not be read: they wait", "event", "limit.turns_unreadable", "error", err)
+			s.log.Error("the turns of limited runs could not be read: they wait", "event", "limit.turns_unreadable", "error", err)
 		}
 		return nil
 	}

@@ -87,15 +87,6 @@ func (l *lister) lines() []int32 {
 	return lines
 }
 
-// begin begins a batch; in the caller's transaction the settings are the
-// caller's.
-func (s *Store) begin(ctx context.Context, to sender) *batch {
-	if to == sender(s.general) || to == sender(s.reading) {
-		return s.guarded(ctx)
-	}
-	return &batch{names: s.names}
-}
-
 // only reports whether the filter asks for no other states than these.
 func (l *lister) only(states ...store.State) bool {
 	return len(l.filter.States) > 0 && !slices.ContainsFunc(l.filter.States, func(s store.State) bool { return !slices.Contains(states, s) })

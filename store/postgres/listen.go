@@ -183,7 +183,7 @@ func (l *listener) joined(ctx context.Context) {
 
 // notifyCrew notifies the other members of changes of the crew. It reports whether they are notified.
 func (l *listener) notifyCrew(ctx context.Context, changes ...string) bool {
-	if l.config.NoNotify {
+	if l.noNotify {
 		return true
 	}
 	payloads := make([]string, len(changes))
@@ -192,7 +192,7 @@ func (l *listener) notifyCrew(ctx context.Context, changes ...string) bool {
 	}
 	err := l.queries(l.conn).Notify(ctx, queries.NotifyParams{Channel: l.channel, Payloads: payloads})
 	if err != nil && ctx.Err() == nil {
-		l.config.Logger.Debug("notifying others failed, they find out within half a minute", "event", "wakeup.not_relayed", "error", err)
+		l.log.Debug("notifying others failed, they find out within half a minute", "event", "wakeup.not_relayed", "error", err)
 	}
 	return err == nil
 }

@@ -121,7 +121,7 @@ func (l locks) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duratio
 			renewed = make([]lease.ClaimID, 0, len(claims))
 			return scanIDs(rows, func(id uuid.UUID) { renewed = append(renewed, lease.ClaimID(id)) })
 		})
-		return s.sendRenewal(ctx, b)
+		return s.beats.send(ctx, b)
 	})
 	if code(err) == lockNotAvailable && len(claims) > 1 {
 		return l.renewFree(ctx, claims, d, err)
@@ -154,7 +154,7 @@ func (l locks) renewFree(ctx context.Context, claims []lease.ClaimID, d time.Dur
 			}
 			return rows.Err()
 		})
-		return s.sendRenewal(ctx, b)
+		return s.beats.send(ctx, b)
 	})
 	if err != nil {
 		return nil, l.fail("renew locks", err)

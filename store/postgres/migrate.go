@@ -76,7 +76,7 @@ func (s *Store) Migrate(ctx context.Context) ([]Migration, error) {
 			return applied, s.fail(fmt.Sprintf("migrate to version %d", m.Version), err)
 		}
 		if done {
-			s.config.Logger.Info("schema migrated", "event", "schema.migrated", "schema", s.config.Schema, "version", m.Version, "name", m.Name)
+			s.log.Info("schema migrated", "event", "schema.migrated", "schema", s.names.schema, "version", m.Version, "name", m.Name)
 			applied = append(applied, m)
 		}
 	}
@@ -90,11 +90,11 @@ func (s *Store) Migrate(ctx context.Context) ([]Migration, error) {
 // now. The connection for heartbeats stays open.
 func (s *Store) forgetStatements(ctx context.Context) {
 	for _, pool := range s.pools() {
-		if pool != s.beats {
+		if pool != s.beats.pool {
 			pool.Reset()
 		}
 	}
-	for _, conn := range s.beats.AcquireAllIdle(ctx) {
+	for _, conn := range s.beats.pool.AcquireAllIdle(ctx) {
 		if conn.Conn().DeallocateAll(ctx) != nil {
 			_ = conn.Conn().Close(ctx)
 		}
@@ -132,7 +132,7 @@ func (s *Store) apply(ctx context.Context, tx pgx.Tx, m Migration) (done bool, e
 		return false, err
 	}
 	waiting := time.AfterFunc(time.Second, func() {
-		s.config.Logger.Info("waiting for another process to migrate", "event", "schema.migration_elsewhere", "schema", s.config.Schema)
+		s.log.Info("waiting for another process to migrate", "event", "schema.migration_elsewhere", "schema", s.names.schema)
 	})
 	_, err = tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", s.names.key("migrate"))
 	waiting.Stop()
@@ -157,7 +157,7 @@ func (s *Store) apply(ctx context.Context, tx pgx.Tx, m Migration) (done bool, e
 // refuseInvalid refuses a step that found an index that was built ahead of it and is not
 // complete: nothing would build it again.
 func (s *Store) refuseInvalid(ctx context.Context, tx pgx.Tx) error {
-	names, err := s.queries(tx).InvalidIndexes(ctx, queries.InvalidIndexesParams{SchemaName: s.config.Schema})
+	names, err := s.queries(tx).InvalidIndexes(ctx, queries.InvalidIndexesParams{SchemaName: s.names.schema})
 	if err != nil || len(names) == 0 {
 		return err
 	}
@@ -168,7 +168,7 @@ func (s *Store) refuseInvalid(ctx context.Context, tx pgx.Tx) error {
 // version reads what has been applied.
 func (s *Store) version(ctx context.Context, in queries.DBTX) (have, minCompatible int, err error) {
 	q := s.queries(in)
-	found, err := q.HasMeta(ctx, queries.HasMetaParams{SchemaName: s.config.Schema})
+	found, err := q.HasMeta(ctx, queries.HasMetaParams{SchemaName: s.names.schema})
 	if err != nil || !found {
 		return 0, 0, err
 	}

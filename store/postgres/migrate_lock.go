@@ -43,7 +43,7 @@ func changed(text string) []string {
 // statement, so that one limit bounds the sum of the waits.
 func (s *Store) lockTables(ctx context.Context, tx pgx.Tx, m Migration) error {
 	q := s.queries(tx)
-	tables, err := q.ExistingTables(ctx, queries.ExistingTablesParams{SchemaName: s.config.Schema, Names: strings.Fields(m.changes)})
+	tables, err := q.ExistingTables(ctx, queries.ExistingTablesParams{SchemaName: s.names.schema, Names: strings.Fields(m.changes)})
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (s *Store) lockTables(ctx context.Context, tx pgx.Tx, m Migration) error {
 	}
 	if len(tables) > 0 {
 		for i, name := range tables {
-			tables[i] = pgx.Identifier{s.config.Schema, name}.Sanitize()
+			tables[i] = pgx.Identifier{s.names.schema, name}.Sanitize()
 		}
 		if _, err := tx.Exec(ctx, "LOCK TABLE "+strings.Join(tables, ", ")); code(err) == queryCanceled {
 			return fmt.Errorf("%w: %w", errInUse, err)
@@ -75,9 +75,9 @@ func inUse(err error) bool {
 
 // sayWhomFor logs who keeps a step from its tables.
 func (s *Store) sayWhomFor(ctx context.Context, m Migration, pause time.Duration) {
-	users, err := s.queries(s.general).TableUsers(ctx, queries.TableUsersParams{SchemaName: s.config.Schema, Names: strings.Fields(m.changes)})
+	users, err := s.queries(s.general).TableUsers(ctx, queries.TableUsersParams{SchemaName: s.names.schema, Names: strings.Fields(m.changes)})
 	if err != nil {
-		s.config.Logger.Warn("the migration waits for tables that are in use", "event", "schema.migration_waits", "version", m.Version, "again_in", pause.String(), "error", err)
+		s.log.Warn("the migration waits for tables that are in use", "event", "schema.migration_waits", "version", m.Version, "again_in", pause.String(), "error", err)
 		return
 	}
 	texts := []string{}
@@ -85,6 +85,6 @@ func (s *Store) sayWhomFor(ctx context.Context, m Migration, pause time.Duration
 		texts = append(texts, fmt.Sprintf("process %d (%s, role %s, %s, open for %v): %s", u.Pid, u.Application, u.Role, u.State,
 			time.Duration(u.OpenSeconds)*time.Second, strings.Join(strings.Fields(u.Query), " ")))
 	}
-	s.config.Logger.Warn("the migration waits for tables that are in use: end what holds them, if it does not end by itself (pg_terminate_backend)", "event", "schema.migration_blocked",
-		"schema", s.config.Schema, "version", m.Version, "name", m.Name, "tables", strings.Fields(m.changes), "used_by", texts, "again_in", pause.String())
+	s.log.Warn("the migration waits for tables that are in use: end what holds them, if it does not end by itself (pg_terminate_backend)", "event", "schema.migration_blocked",
+		"schema", s.names.schema, "version", m.Version, "name", m.Name, "tables", strings.Fields(m.changes), "used_by", texts, "again_in", pause.String())
 }

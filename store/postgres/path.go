@@ -37,18 +37,18 @@ func (s *Store) opened(ctx context.Context, general, beats *pgxpool.Config) (err
 		if s.general, err = pgxpool.NewWithConfig(ctx, general); err != nil {
 			return err
 		}
-		if s.beats, err = pgxpool.NewWithConfig(ctx, beats); err != nil {
+		if s.beats.pool, err = pgxpool.NewWithConfig(ctx, beats); err != nil {
 			return err
 		}
-		through := s.beats
-		if s.config.Operators {
+		through := s.beats.pool
+		if s.options.Operators {
 			through = s.general
 		}
 		if err = s.checkServer(ctx, through); !refusesPath(err) || s.dial.ConnConfig.RuntimeParams["search_path"] == "" {
 			return err
 		}
 		s.general.Close()
-		s.beats.Close()
+		s.beats.pool.Close()
 		for _, config := range []*pgxpool.Config{s.dial, general, beats} {
 			delete(config.ConnConfig.RuntimeParams, "search_path")
 		}

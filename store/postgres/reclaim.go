@@ -67,7 +67,7 @@ func (s *Store) Reclaim(ctx context.Context, request store.ReclaimRequest) (stor
 		if len(r.done.Runs) == 0 {
 			return store.ReclaimResult{}, s.fail("reclaim runs", err)
 		}
-		s.config.Logger.Warn("reclaimed in part", "event", "reclaim.partial", "error", err) // what was taken stays taken, and the caller should know
+		s.log.Warn("reclaimed in part", "event", "reclaim.partial", "error", err) // what was taken stays taken, and the caller should know
 	}
 	return r.done, nil
 }

@@ -22,7 +22,7 @@ func (r *reclaiming) each(ctx context.Context, cause error) error {
 	if err != nil {
 		return err
 	}
-	r.config.Logger.Warn("the database refuses to requeue a run; reclaiming one lease at a time", "event", "reclaim.refused", "leases", len(found), "error", cause)
+	r.log.Warn("the database refuses to requeue a run; reclaiming one lease at a time", "event", "reclaim.refused", "leases", len(found), "error", cause)
 	for _, claim := range found {
 		if r.room() == 0 || r.failed >= reclaimFailures {
 			return nil

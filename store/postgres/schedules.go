@@ -292,7 +292,7 @@ func (s *Store) nameSchedules(ctx context.Context, got *dealing) error {
 		rows, err := s.queries(s.engine).ScheduleNames(ctx, queries.ScheduleNamesParams{Ids: unknown})
 		switch {
 		case code(err) != "" && !strings.HasPrefix(code(err), "57P"): // the server stays: asking again would not help, and other runs wait for this claim
-			s.config.Logger.Warn("the names of schedules cannot be read; their runs are executed without them", "event", "schedule.names_unreadable", "error", err)
+			s.log.Warn("the names of schedules cannot be read; their runs are executed without them", "event", "schedule.names_unreadable", "error", err)
 		case err != nil:
 			return err
 		default:

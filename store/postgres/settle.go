@@ -35,7 +35,7 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) ([]s
 		err = s.settleWithoutPlain(ctx, work, err)
 	}
 	if refusesData(err) {
-		s.config.Logger.Error("the database refused the outcome of a run, settling one by one", "event", "settle.refused", "error", err)
+		s.log.Error("the database refused the outcome of a run, settling one by one", "event", "settle.refused", "error", err)
 		err = s.settleEach(ctx, work)
 	}
 	if err == nil {

@@ -32,7 +32,7 @@ func (s *Store) settleWithoutPlain(ctx context.Context, work []settling, refused
 	}
 	err := s.settleAll(ctx, work)
 	if err == nil {
-		s.config.Logger.Warn("the database refused to settle plain successes, settled them as it does other outcomes", "event", "settle.plain_refused", "error", refused)
+		s.log.Warn("the database refused to settle plain successes, settled them as it does other outcomes", "event", "settle.plain_refused", "error", refused)
 	}
 	return err
 }

@@ -31,7 +31,7 @@ func (s *Store) settleAll(ctx context.Context, work []settling) error {
 			return err
 		}
 		s.stuck.mark()
-		s.config.Logger.Warn("running run locked by another transaction; settling around it", "event", "settle.row_locked", "for", heldFor.String(), "error", err)
+		s.log.Warn("running run locked by another transaction; settling around it", "event", "settle.row_locked", "for", heldFor.String(), "error", err)
 	}
 	return s.repeat(ctx, func() error {
 		s.sparing.enter(ctx, hotWait)

@@ -121,6 +121,15 @@ func (s *Store) hot(ctx context.Context) *batch {
 	return s.guardedFor(ctx, heldLimit)
 }
 
+// begin begins a batch; in the caller's transaction the settings are the
+// caller's.
+func (s *Store) begin(ctx context.Context, to sender) *batch {
+	if to == sender(s.general) || to == sender(s.reading) {
+		return s.guarded(ctx)
+	}
+	return &batch{names: s.names}
+}
+
 // guardsFor reports whether the guard of the engine's connections will do for a call.
 func (s *Store) guardsFor(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
@@ -194,6 +203,24 @@ func inTx(ctx context.Context, pool *pgxpool.Pool, do func(pgx.Tx) error) error 
 		know(conn.Conn().TypeMap())
 		return pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{BeginQuery: beginPinned}, do)
 	})
+}
+
+// aloof is the pool whose connections no caller holds. If the general pool is the caller's,
+// all of its connections may belong to transactions that wait for this very call.
+func (s *Store) aloof() *pgxpool.Pool {
+	if s.shared {
+		return s.engine
+	}
+	return s.general
+}
+
+// inAloofTx runs a function in a transaction over such a connection.
+func (s *Store) inAloofTx(ctx context.Context, do func(pgx.Tx) error) error {
+	if s.shared {
+		s.sparing.enter(ctx, hotWait)
+		defer s.sparing.leave()
+	}
+	return inTx(ctx, s.aloof(), do)
 }
 
 // sender is a pool or a transaction.

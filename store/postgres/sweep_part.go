@@ -125,7 +125,7 @@ func (s *Store) mendTurns(ctx context.Context, step *sweeping) {
 	}
 	if err != nil || len(gates) == 0 {
 		if err != nil && ctx.Err() == nil {
-			s.config.Logger.Warn("limits could not be checked", "event", "limit.check_failed", "error", err)
+			s.log.Warn("limits could not be checked", "event", "limit.check_failed", "error", err)
 		}
 		return
 	}

@@ -150,7 +150,7 @@ func (t *Tx) fail(what string, err error) error {
 	case undefinedTable, undefinedSchema:
 		t.store.served.Store(0)
 		t.store.forgetLanes()
-		return fmt.Errorf("%s: %w: a table of schema %q is missing in the transaction's database: %w", what, ErrSchema, t.store.config.Schema, err)
+		return fmt.Errorf("%s: %w: a table of schema %q is missing in the transaction's database: %w", what, ErrSchema, t.store.names.schema, err)
 	case notNullViolation:
 		t.store.forgetLanes()
 		return fmt.Errorf("%s: the transaction's snapshot is older than one of the runs' lanes: begin it again: %w", what, err)
@@ -312,7 +312,7 @@ func (h *txHints) may() bool {
 // hint has workers notified when the transaction is committed.
 func (t *Tx) hint(ctx context.Context, dues []store.Due) error {
 	s := t.store
-	if s.config.NoNotify || len(dues) > duesPerCall || s.hints.pace.allWatched(lease.Running(), dues) || !s.txHints.may() {
+	if s.noNotify || len(dues) > duesPerCall || s.hints.pace.allWatched(lease.Running(), dues) || !s.txHints.may() {
 		s.trail(dues)
 		return nil
 	}

@@ -335,7 +335,7 @@ func (l *listener) handOver(ctx context.Context) {
 		return
 	}
 	dues := l.handover.next(now, l.claimed.Load())
-	if len(dues) == 0 || l.config.NoNotify {
+	if len(dues) == 0 || l.noNotify {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
