@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -44,8 +45,8 @@ const (
 	standIns = 4
 )
 
-func (n *namespace) crew(serves store.Serves) *crew {
-	c := &crew{queues: map[uint32]struct{}{}, jobs: map[uint32]struct{}{}, class: int32(hashed("durable/" + n.schema + "/crew"))} //nolint:gosec // any 32 bits will do
+func newCrew(n *conn.Namespace, serves store.Serves) *crew {
+	c := &crew{queues: map[uint32]struct{}{}, jobs: map[uint32]struct{}{}, class: int32(hashed("durable/" + n.Schema + "/crew"))} //nolint:gosec // any 32 bits will do
 	queues, jobs := slices.Sorted(slices.Values(serves.Queues)), slices.Sorted(slices.Values(serves.Jobs))
 	c.key = int32(hashed(strings.Join(queues, "\x00") + "\x00\x00" + strings.Join(jobs, "\x00"))) //nolint:gosec // likewise
 	for _, name := range queues {
@@ -265,7 +266,7 @@ func (s *Store) leave(serves store.Serves, heads []store.Head) {
 	if !s.crews.any() || !slices.ContainsFunc(heads, func(h store.Head) bool { return h.In > 0 && h.Lane > 0 }) {
 		return
 	}
-	if c := s.crews.find(s.names.crew(serves).key); c != nil {
+	if c := s.crews.find(newCrew(s.db.Names, serves).key); c != nil {
 		c.leave(heads)
 	}
 }
@@ -301,18 +302,18 @@ func weight(draw, member uint32) uint32 {
 }
 
 // join makes the session of this connection a member.
-func (c *crew) join(ctx context.Context, s *Store, conn *pgx.Conn) error {
+func (c *crew) join(ctx context.Context, s *Store, session *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	return s.queries(conn).JoinCrew(ctx, queries.JoinCrewParams{Class: c.class, Crew: c.key})
+	return s.db.Queries(session).JoinCrew(ctx, queries.JoinCrewParams{Class: c.class, Crew: c.key})
 }
 
 // check reads the members from the lock table of the server, and returns those that have
 // left without notifying the others.
-func (c *crew) check(ctx context.Context, s *Store, conn *pgx.Conn) (gone []uint32, err error) {
+func (c *crew) check(ctx context.Context, s *Store, session *pgx.Conn) (gone []uint32, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	rows, err := s.queries(conn).Crew(ctx, queries.CrewParams{Class: c.class, Crew: c.key})
+	rows, err := s.db.Queries(session).Crew(ctx, queries.CrewParams{Class: c.class, Crew: c.key})
 	if err != nil {
 		return nil, err
 	}

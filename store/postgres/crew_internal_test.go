@@ -7,14 +7,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 )
 
 // crewOf returns the members of a crew, each with its own view of it.
 func crewOf(n int) []*crew {
-	names := &namespace{schema: defaultSchema}
+	names := &conn.Namespace{Schema: conn.DefaultSchema}
 	all := make([]*crew, n)
 	for i := range all {
-		all[i] = names.crew(store.Serves{Queues: []string{"q"}, Jobs: []string{"a", "b"}})
+		all[i] = newCrew(names, store.Serves{Queues: []string{"q"}, Jobs: []string{"a", "b"}})
 		all[i].self = uint32(1000 + 7*i)
 		for j := range n {
 			all[i].members = append(all[i].members, uint32(1000+7*j))

@@ -26,7 +26,7 @@ func TestFreedPlacesAreAnnounced(t *testing.T) {
 	s, err := Open(ctx, url, Config{})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
-	_, err = s.Migrate(ctx)
+	_, err = s.schema.Migrate(ctx)
 	require.NoError(t, err)
 	doc := store.Limit{Name: "doc", Kind: store.LimitSemaphore, Max: 1}
 	require.NoError(t, s.ChangeLimit(ctx, store.LimitChange{Command: store.SetLimit, Limit: doc, By: "ann"}))

@@ -14,6 +14,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/board"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -35,7 +36,7 @@ type hints struct {
 	given chan struct{}
 	here  board.Board
 	pace  pace
-	slow  lately // when an enqueue that carried a notification took too long
+	slow  conn.Lately // when an enqueue that carried a notification took too long
 }
 
 func (h *hints) init() { h.self, h.out, h.given = rand.Text(), board.NewBox(), make(chan struct{}, 1) }
@@ -155,10 +156,10 @@ func (s *Store) sendHints(ctx context.Context) {
 			freed = s.forOthers(freed)
 		}
 		if texts := append(payloads(s.hints.self, waiting), duePayloads(s.hints.self, freed)...); len(texts) > 0 {
-			err = errors.Join(err, s.queries(s.notifier()).Notify(bounded, queries.NotifyParams{Channel: s.names.channel(), Payloads: texts}))
+			err = errors.Join(err, s.db.Queries(s.notifier()).Notify(bounded, queries.NotifyParams{Channel: s.db.Names.Channel(), Payloads: texts}))
 		}
 		if err != nil && bounded.Err() == nil {
-			s.log.Debug("notifying others failed, they find out by polling", "event", "wakeup.not_sent", "error", err)
+			s.db.Log.Debug("notifying others failed, they find out by polling", "event", "wakeup.not_sent", "error", err)
 		}
 		cancel()
 	}
@@ -168,10 +169,10 @@ func (s *Store) sendHints(ctx context.Context) {
 // that case asked, which is dues before the draw, is sent after the watch.
 func (s *Store) notifyUnwatched(ctx context.Context, asked, dues []store.Due, tried []int64) error {
 	var rest time.Duration
-	b := &batch{names: s.names}
-	b.add(queries.Unflushed)
+	b := s.db.NewBatch()
+	b.Add(queries.Unflushed)
 	s.addNotify(b, duePayload(s.hints.self, dues), tried, &rest)
-	if err := s.send(ctx, s.notifier(), b); err != nil {
+	if err := s.db.Send(ctx, s.notifier(), b); err != nil {
 		return err
 	}
 	if rest > 0 {
@@ -254,7 +255,7 @@ type ride struct {
 func (s *Store) ride(dues []store.Due) *ride {
 	now := lease.Running()
 	mixed := slices.ContainsFunc(dues, func(due store.Due) bool { return due.In > 0 != (dues[0].In > 0) }) // one payload is for either
-	if len(dues) == 0 || mixed || len(dues) > duesPerCall || s.noNotify || s.hints.slow.within(rideRest) || !s.hints.pace.may(now, dues) {
+	if len(dues) == 0 || mixed || len(dues) > duesPerCall || s.noNotify || s.hints.slow.Within(rideRest) || !s.hints.pace.may(now, dues) {
 		return nil
 	}
 	r := &ride{asked: slices.Clone(dues), tried: s.locksToTry(dues), sent: now}
@@ -263,7 +264,7 @@ func (s *Store) ride(dues []store.Due) *ride {
 }
 
 // add adds the notification to the statements of an enqueue.
-func (r *ride) add(s *Store, b *batch) {
+func (r *ride) add(s *Store, b *conn.Batch) {
 	if r != nil {
 		s.addNotify(b, duePayload(s.hints.self, r.dues), r.tried, &r.rest)
 	}
@@ -271,12 +272,12 @@ func (r *ride) add(s *Store, b *batch) {
 
 // addNotify adds a notification. If there are locks to try and some worker holds one, nothing
 // is sent and rest becomes the time for which that worker still watches.
-func (s *Store) addNotify(b *batch, payload string, tried []int64, rest *time.Duration) {
+func (s *Store) addNotify(b *conn.Batch, payload string, tried []int64, rest *time.Duration) {
 	if *rest = 0; len(tried) == 0 {
-		b.add(queries.NotifyAtCommit, s.names.channel(), payload)
+		b.Add(queries.NotifyAtCommit, s.db.Names.Channel(), payload)
 		return
 	}
-	b.add(queries.NotifyUnwatched, s.names.channel(), payload, tried).Query(func(rows pgx.Rows) error {
+	b.Add(queries.NotifyUnwatched, s.db.Names.Channel(), payload, tried).Query(func(rows pgx.Rows) error {
 		var micros int64
 		for rows.Next() {
 			if err := rows.Scan(&micros); err != nil {
@@ -298,7 +299,7 @@ func (r *ride) arrived(s *Store) []store.Due {
 	}
 	s.giveDue(r.dues)
 	if now-r.sent > ridePatience {
-		s.hints.slow.mark()
+		s.hints.slow.Mark()
 	}
 	return nil
 }
@@ -307,10 +308,10 @@ func (r *ride) arrived(s *Store) []store.Due {
 // callers have all of its connections.
 func (s *Store) notifier() *pgxpool.Pool {
 	if s.works() {
-		return s.engine
+		return s.db.Engine
 	}
-	if stat := s.general.Stat(); stat.AcquiredConns() >= stat.MaxConns() {
-		return s.aloof()
+	if stat := s.db.General.Stat(); stat.AcquiredConns() >= stat.MaxConns() {
+		return s.db.Aloof()
 	}
-	return s.general
+	return s.db.General
 }

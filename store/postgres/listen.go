@@ -25,7 +25,7 @@ func (s *Store) Listen(ctx context.Context, hear func(store.Signal)) error {
 // ListenFor is Listen for a worker that serves these jobs on these queues. Workers that serve
 // the same share their wake-ups: each wake-up reaches few of them.
 func (s *Store) ListenFor(ctx context.Context, serves store.Serves, hear func(store.Signal)) error {
-	return s.listen(ctx, s.names.crew(serves), hear)
+	return s.listen(ctx, newCrew(s.db.Names, serves), hear)
 }
 
 // listen implements Listen, without a crew, and ListenFor.
@@ -54,7 +54,7 @@ func (s *Store) listen(ctx context.Context, crew *crew, hear func(store.Signal))
 		s.crews.join(crew)
 		defer s.crews.part(crew)
 	}
-	l := &listener{Store: s, crew: crew, channel: s.names.channel(),
+	l := &listener{Store: s, crew: crew, channel: s.db.Names.Channel(),
 		begun: func() { // for what was sent before this listener began
 			here.Put(store.Signal{Kind: store.RunsDue}, store.Signal{Kind: store.CancelsRequested}, store.Signal{Kind: store.RunEnded})
 		},
@@ -90,12 +90,12 @@ type listener struct {
 
 // receive waits for notifications on its own connection.
 func (l *listener) receive(ctx context.Context) (err error) {
-	if l.conn, err = l.dialAlone(ctx); err != nil {
+	if l.conn, err = l.db.DialAlone(ctx); err != nil {
 		return err
 	}
 	defer l.leave(ctx)
 	session := listenSession
-	if l.crew != nil && !l.unpinned {
+	if l.crew != nil && !l.db.Unpinned {
 		session += planOnce
 	}
 	if _, err := l.conn.Exec(ctx, session); err != nil {
@@ -190,9 +190,9 @@ func (l *listener) notifyCrew(ctx context.Context, changes ...string) bool {
 	for i, change := range changes {
 		payloads[i] = l.hints.self + " " + change
 	}
-	err := l.queries(l.conn).Notify(ctx, queries.NotifyParams{Channel: l.channel, Payloads: payloads})
+	err := l.db.Queries(l.conn).Notify(ctx, queries.NotifyParams{Channel: l.channel, Payloads: payloads})
 	if err != nil && ctx.Err() == nil {
-		l.log.Debug("notifying others failed, they find out within half a minute", "event", "wakeup.not_relayed", "error", err)
+		l.db.Log.Debug("notifying others failed, they find out within half a minute", "event", "wakeup.not_relayed", "error", err)
 	}
 	return err == nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 )
 
 // A payload begins with the name of the process that sends it. On its own the name means
@@ -335,7 +336,7 @@ func readDue(text string) (signals []store.Signal) {
 			return nil
 		}
 		signals = append(signals, store.Signal{Kind: store.RunsDue, Due: store.Due{
-			Lane: store.LaneID(fields[0]), Names: fields[1], Runs: int(small(int(min(fields[2], 1<<31)))), //nolint:gosec // bounded
+			Lane: store.LaneID(fields[0]), Names: fields[1], Runs: int(conn.Small(int(min(fields[2], 1<<31)))), //nolint:gosec // bounded
 			In: fromMillis(fields[3]), Draw: uint32(head[0]), Passed: int(min(head[1], 1<<20)), //nolint:gosec // likewise
 			Every: fromMillis(head[2]), For: fromMillis(head[3]),
 			Limited: len(fields) > fieldsOfDue, Mixed: len(fields) > fieldsOfDue && fields[fieldsOfDue] != kindLimited,

@@ -24,7 +24,7 @@ func TestPool_AStartingWorkerOpensTwoConnections(t *testing.T) {
 	migrator, err := Open(t.Context(), url, Config{})
 	require.NoError(t, err)
 	t.Cleanup(migrator.Close)
-	require.NoError(t, ignore(migrator.Migrate(t.Context())))
+	require.NoError(t, ignore(migrator.schema.Migrate(t.Context())))
 	var opened atomic.Int32
 	s, err := Open(t.Context(), url, Config{Connect: func(context.Context, *pgx.ConnConfig) error {
 		opened.Add(1)

@@ -1,14 +1,11 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -18,7 +15,9 @@ import (
 	"github.com/durable-worker/durable-worker/internal/board"
 	"github.com/durable-worker/durable-worker/internal/storable"
 	"github.com/durable-worker/durable-worker/store"
-	"github.com/durable-worker/durable-worker/store/postgres/internal/witness"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/examine"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/schema"
 )
 
 var _ store.Store = (*Store)(nil)
@@ -54,37 +53,24 @@ type Config struct {
 	Logger *slog.Logger
 }
 
+// ConnectHook changes the configuration of a connection before it is opened; see
+// Config.Connect.
+type ConnectHook = conn.ConnectHook
+
 // Store is a store.Store. Make it with Open or New; its methods may be called from
 // many goroutines.
 type Store struct {
-	names       *namespace
-	log         *slog.Logger
-	general     *pgxpool.Pool       // enqueue, inspect, lanes, migrations
-	engine      *pgxpool.Pool       // claim, settle, reclaim, heads, materialize, declare
-	beats       heartbeats          // renewals, and nothing else
-	reading     *pgxpool.Pool       // what operators read; without questions it has no connection
-	shared      bool                // general is the caller's: neither closed nor pinned
-	dial        *pgxpool.Config     // of the connections that belong to no pool
-	reset       atomic.Int64        // monotonic clock when the pools were last emptied, nanoseconds
-	begins      bool                // the server's default isolation is not ours, so that batches begin their transactions
-	guards      bool                // the engine's connections are guarded as a whole
-	unpinned    bool                // something before the server does not pass our search_path on
-	patient     chan struct{}       // holds those who wait long for a lock on a connection of general
-	sparing     sparing             // of the engine's connections
-	connections witness.Connections // of the engine
-
-	options   Options
-	onMissing func() // what is remembered of the schema is void
-
+	db       *conn.DB
 	noNotify bool
-	served   atomic.Int64 // monotonic clock until which the schema is taken to be one we can serve; zero: not known
+	schema   *schema.Schema
+	examiner *examine.Examiner
 	clamped  atomic.Int64 // when leases were last clamped, likewise
-	held     lately       // when a claim last gave up waiting for the row of a run
-	stuck    lately       // when a settle did
+	held     conn.Lately  // when a claim last gave up waiting for the row of a run
+	stuck    conn.Lately  // when a settle did
 	// sweepOpens says that a sweep under way has opened the only connection of general
 	sweepOpens atomic.Bool
 	// heldWaiters is when an admission met a waiter that another transaction had in hand
-	heldWaiters lately
+	heldWaiters conn.Lately
 	backlog     dueBacklog
 	aside       aside.Set[uuid.UUID] // leases and runs that Reclaim could not change
 	resting     aside.Set[string]    // schedules that Materialize could not advance
@@ -111,25 +97,11 @@ type Store struct {
 	running  sync.WaitGroup
 }
 
-const (
-	engineConns = 4
-	beatConns   = 2
-	// operatorConns are those of a store for operators, see Config.Operators; its engine,
-	// which then only reads the version of the schema, has operatorEngine, and
-	// operatorIdle is how long one is kept that is not used.
-	operatorConns  = 3
-	operatorEngine = 2
-	operatorIdle   = time.Minute
-	// engineIdle is how long a second connection of the engine's is kept that a calm
-	// worker does not use.
-	engineIdle = 8 * time.Second
-)
-
 // Open connects to a database and checks that it can be written. It does not
 // look at the schema: Migrate brings that up to date, and without it every
 // other call reports what is wrong. ctx bounds Open only. Close the store.
 func Open(ctx context.Context, url string, config Config) (*Store, error) {
-	return open(ctx, config, func(s *Store) error { return s.connect(ctx, url) })
+	return open(ctx, config, func(s *Store) error { return s.db.Connect(ctx, url) })
 }
 
 // Describe returns what the driver reads from a connection string, as a URL fit
@@ -140,7 +112,7 @@ func Open(ctx context.Context, url string, config Config) (*Store, error) {
 // The error repeats nothing of the string but the names of files: it is
 // durable.ErrInvalid, or says which file cannot be read.
 func Describe(url string) (string, error) {
-	return describe(url)
+	return conn.Describe(url)
 }
 
 // New returns a store that uses a pool of yours to enqueue, to inspect, to operate
@@ -164,39 +136,38 @@ func New(ctx context.Context, pool *pgxpool.Pool, config Config) (*Store, error)
 	if pool == nil || config.MaxConns != 0 {
 		return nil, fmt.Errorf("open postgres: %w: want a pool, and no MaxConns beside it", store.ErrInvalid)
 	}
-	return open(ctx, config, func(s *Store) error { return s.share(ctx, pool) })
+	return open(ctx, config, func(s *Store) error { return s.db.Share(ctx, pool) })
 }
 
 func open(ctx context.Context, config Config, connect func(*Store) error) (*Store, error) {
-	if config.Schema == "" {
-		config.Schema = defaultSchema
-	}
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
-	if !storable.Schema.MatchString(config.Schema) || config.MaxConns < 0 {
-		return nil, fmt.Errorf("open postgres: %w: schema %q: want %s; max conns %d: want 0 or more",
-			store.ErrInvalid, config.Schema, storable.Schema, config.MaxConns)
-	}
-	s := &Store{options: Options{MaxConns: config.MaxConns, Connect: config.Connect, Operators: config.Operators}, log: config.Logger, noNotify: config.NoNotify, names: &namespace{schema: config.Schema}, handing: handing{wait: handWait}}
-	s.beats = heartbeats{db: s, lost: make(chan struct{}, 1), works: s.works}
-	s.onMissing = func() {
-		s.served.Store(0)
+	s := &Store{noNotify: config.NoNotify, handing: handing{wait: handWait}}
+	s.db = conn.New(config.Schema, config.Logger, conn.Options{MaxConns: config.MaxConns, Connect: config.Connect, Operators: config.Operators}, s.works)
+	s.schema = schema.New(s.db)
+	s.examiner = examine.New(s.db, s.schema)
+	s.db.OnMissing = func() {
+		s.schema.Forget()
 		s.forgetLanes()
 		s.forgetWorkers()
+	}
+	if schema := s.db.Names.Schema; !storable.Schema.MatchString(schema) || config.MaxConns < 0 {
+		return nil, fmt.Errorf("open postgres: %w: schema %q: want %s; max conns %d: want 0 or more",
+			store.ErrInvalid, schema, storable.Schema, config.MaxConns)
 	}
 	s.lanes.ids = map[lane]store.LaneID{}
 	s.limits.byName, s.limits.lanes = limitSet{}, map[limitLane]struct{}{}
 	s.workers.ids = map[uuid.UUID]int32{}
 	s.hints.init()
 	if err := connect(s); err != nil {
-		s.closePools()
+		s.db.Close()
 		return nil, fmt.Errorf("open postgres: %w", err)
 	}
 	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s.closing = cancel
 	s.running.Go(func() { s.sendHints(background) })
-	s.running.Go(func() { s.beats.keepOpen(background) })
+	s.running.Go(func() { s.db.Beats.KeepOpen(background) })
 	return s, nil
 }
 
@@ -206,25 +177,8 @@ func (s *Store) Close() {
 	s.hintTrailed(s.txHints.end()) // sooner than it was to be
 	s.closing()
 	s.running.Wait()
-	s.closePools()
-}
-
-func (s *Store) closePools() {
-	for _, pool := range s.pools() {
-		if pool != s.general || !s.shared {
-			pool.Close()
-		}
-	}
+	s.db.Close()
 }
 
 // Pools reports how the connections are used.
-func (s *Store) Pools() []store.Pool {
-	var pools []store.Pool
-	for name, pool := range map[string]*pgxpool.Pool{"general": s.general, "engine": s.engine, "beats": s.beats.pool, "operate": s.reading} {
-		stat := pool.Stat()
-		pools = append(pools, store.Pool{Name: name, Max: int(stat.MaxConns()), Used: int(stat.AcquiredConns()), Idle: int(stat.IdleConns()),
-			Waits: stat.EmptyAcquireCount(), Waited: stat.EmptyAcquireWaitTime()})
-	}
-	slices.SortFunc(pools, func(a, b store.Pool) int { return cmp.Compare(a.Name, b.Name) })
-	return pools
-}
+func (s *Store) Pools() []store.Pool { return s.db.Usage() }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -96,8 +97,8 @@ func (w *watches) endedAt(now time.Duration) time.Duration {
 
 // watchLocks returns the advisory locks that stand for the runs of a wake-up, one each for
 // its unlimited and its limited runs. The lowest twelve bits are left for the tenth.
-func (n *namespace) watchLocks(due *store.Due) (locks []int64) {
-	class := int64(int32(hashed("durable/"+n.schema+"/watch"))) << 32 //nolint:gosec // any 32 bits will do
+func watchLocks(n *conn.Namespace, due *store.Due) (locks []int64) {
+	class := int64(int32(hashed("durable/"+n.Schema+"/watch"))) << 32 //nolint:gosec // any 32 bits will do
 	lock := func(limited int64) { locks = append(locks, class|(int64(due.Lane)<<1|limited)&(1<<19-1)<<12) }
 	if due.Mixed || !due.Limited {
 		lock(0)
@@ -118,7 +119,7 @@ func (s *Store) locksToTry(dues []store.Due) (locks []int64) {
 			return nil
 		}
 		runs += due.Runs
-		locks = append(locks, s.names.watchLocks(due)...)
+		locks = append(locks, watchLocks(s.db.Names, due)...)
 	}
 	if runs > store.RunsPerWorker || len(locks) > triedLanes {
 		return nil
@@ -230,15 +231,15 @@ func (l *listener) watch(ctx context.Context, payload string) []store.Signal {
 func (l *listener) announceWatch(ctx context.Context, dues []store.Due, more int) (rest time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	p := queries.WatchParams{Lanes: []int64{}, More: small(more), Passed: l.takeExpired(lease.Running())}
+	p := queries.WatchParams{Lanes: []int64{}, More: conn.Small(more), Passed: l.takeExpired(lease.Running())}
 	for i := range dues {
-		lanes := append(p.Lanes, l.names.watchLocks(&dues[i])...)
+		lanes := append(p.Lanes, watchLocks(l.db.Names, &dues[i])...)
 		if len(l.tenths)+len(lanes)*(more+1) > watchLocksMost {
 			break
 		}
 		p.Lanes = lanes
 	}
-	row, err := l.queries(l.conn).Watch(ctx, p)
+	row, err := l.db.Queries(l.conn).Watch(ctx, p)
 	if err != nil { // it may hold locks that are not in tenths: receive fails and connects again
 		_ = l.conn.Close(ctx)
 		return 0
@@ -341,7 +342,7 @@ func (l *listener) handOver(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	// If it fails, the connection is broken, which receive notices next, or the next poll finds the runs.
-	_ = l.queries(l.conn).Notify(ctx, queries.NotifyParams{Channel: l.channel, Payloads: []string{duePayload(l.hints.self, dues)}})
+	_ = l.db.Queries(l.conn).Notify(ctx, queries.NotifyParams{Channel: l.channel, Payloads: []string{duePayload(l.hints.self, dues)}})
 }
 
 // heldTenth is an advisory lock by which this session announces that it watches a lane.

@@ -10,6 +10,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/pgtest"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 )
 
 // notice is a notification of a run of jobs that all members serve, or of another job.
@@ -93,7 +94,7 @@ func TestWatch_IsHandedOverWhereRunsAreFound(t *testing.T) {
 }
 
 func TestWatch_WhatMayBeLeftToIt(t *testing.T) {
-	s := &Store{names: &namespace{schema: defaultSchema}}
+	s := &Store{db: conn.New("", nil, conn.Options{}, nil)}
 	plain := store.Due{Lane: 5, Runs: 1}
 	limited, mixed := store.Due{Lane: 5, Runs: 1, Limited: true}, store.Due{Lane: 5, Runs: 1, Limited: true, Mixed: true}
 	require.Len(t, s.locksToTry([]store.Due{plain}), 1)
@@ -107,7 +108,7 @@ func TestWatch_WhatMayBeLeftToIt(t *testing.T) {
 	}
 	seen := map[int64]bool{}
 	for lane := store.LaneID(1); lane < 1000; lane++ {
-		for _, lock := range s.names.watchLocks(&store.Due{Lane: lane, Limited: true, Mixed: true}) {
+		for _, lock := range watchLocks(s.db.Names, &store.Due{Lane: lane, Limited: true, Mixed: true}) {
 			require.Zero(t, lock&4095, "that is for the tenth")
 			require.False(t, seen[lock])
 			seen[lock] = true
@@ -122,11 +123,11 @@ func TestWatch_HoldsFewLocks(t *testing.T) {
 	s, err := Open(t.Context(), pgtest.Database(t), Config{})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
-	l := &listener{Store: s, channel: s.names.channel()}
-	l.conn, err = s.dialAlone(t.Context())
+	l := &listener{Store: s, channel: s.db.Names.Channel()}
+	l.conn, err = s.db.DialAlone(t.Context())
 	require.NoError(t, err)
 	held := func() (n int) {
-		require.NoError(t, s.general.QueryRow(t.Context(), `SELECT count(*) FROM pg_catalog.pg_locks AS locks
+		require.NoError(t, s.db.General.QueryRow(t.Context(), `SELECT count(*) FROM pg_catalog.pg_locks AS locks
 			JOIN pg_catalog.pg_database AS databases ON databases.oid = locks.database
 			WHERE databases.datname = current_database() AND locks.locktype = 'advisory'`).Scan(&n))
 		return n

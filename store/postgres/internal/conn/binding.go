@@ -1,4 +1,4 @@
-package postgres
+package conn
 
 import (
 	"context"
@@ -21,6 +21,12 @@ import (
 
 // pgxBinding sends batches in a transaction of pgx.
 type pgxBinding struct{ tx pgx.Tx }
+
+// BindPgx returns a sender that sends in a transaction of pgx.
+func BindPgx(tx pgx.Tx) Sender { return pgxBinding{tx} }
+
+// BindSQL returns a sender that sends in a transaction of database/sql.
+func BindSQL(tx *sql.Tx) Sender { return sqlBinding{tx: tx, known: pgtype.NewMap()} }
 
 // SendBatch sends the batch with its parameters made plain.
 func (d pgxBinding) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
@@ -134,7 +140,7 @@ func (r *sqlRows) Scan(targets ...any) error {
 	}
 	for i, target := range targets {
 		switch target := target.(type) {
-		case *binaryUUID:
+		case *BinaryUUID:
 			targets[i] = (*uuid.UUID)(target)
 		case *[]string, *[]int32:
 			targets[i] = r.known.SQLScanner(target)
@@ -168,22 +174,22 @@ func plainArgs(args []any) []any {
 	plain := make([]any, len(args))
 	for i, arg := range args {
 		switch arg := arg.(type) {
-		case uuidArray:
-			plain[i] = literal(arg, func(id uuid.UUID) string { return id.String() })
+		case UUIDs:
+			plain[i] = Literal(arg, func(id uuid.UUID) string { return id.String() })
 		case []uuid.UUID:
-			plain[i] = literal(arg, uuid.UUID.String)
+			plain[i] = Literal(arg, uuid.UUID.String)
 		case []int16:
-			plain[i] = literal(arg, number)
+			plain[i] = Literal(arg, number)
 		case []int32:
-			plain[i] = literal(arg, number)
+			plain[i] = Literal(arg, number)
 		case []int64:
-			plain[i] = literal(arg, number)
+			plain[i] = Literal(arg, number)
 		case []string:
-			plain[i] = literal(arg, quoted)
+			plain[i] = Literal(arg, Quoted)
 		case []*string:
-			plain[i] = literal(arg, func(text *string) string { return orNull(text, quoted) })
+			plain[i] = Literal(arg, func(text *string) string { return orNull(text, Quoted) })
 		case []*time.Time:
-			plain[i] = literal(arg, func(t *time.Time) string { return orNull(t, stamp) })
+			plain[i] = Literal(arg, func(t *time.Time) string { return orNull(t, stamp) })
 		case *string:
 			plain[i] = orNil(arg, func(text string) string { return text })
 		case *time.Time:
@@ -199,8 +205,8 @@ func plainArgs(args []any) []any {
 	return plain
 }
 
-// literal writes an array as PostgreSQL reads it from text.
-func literal[T any](items []T, write func(T) string) string {
+// Literal writes an array as PostgreSQL reads it from text.
+func Literal[T any](items []T, write func(T) string) string {
 	var b strings.Builder
 	b.WriteByte('{')
 	for i, item := range items {
@@ -224,7 +230,8 @@ func orNull[T any](value *T, write func(T) string) string {
 
 var arrayEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`) //nolint:gochecknoglobals // never changes
 
-func quoted(text string) string { return `"` + arrayEscapes.Replace(text) + `"` }
+// Quoted writes a text as an element of an array.
+func Quoted(text string) string { return `"` + arrayEscapes.Replace(text) + `"` }
 
 // timeForm is an instant as PostgreSQL reads it from text.
 const timeForm = "2006-01-02 15:04:05.999999Z"

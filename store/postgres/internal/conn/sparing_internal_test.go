@@ -1,4 +1,4 @@
-package postgres
+package conn
 
 import (
 	"context"
@@ -13,21 +13,21 @@ import (
 func TestSparing_ACallWaitsForTheOneUnderWay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := sparing{open: func() int { return 1 }}
-		p.enter(t.Context(), time.Minute)
+		p := Sparing{open: func() int { return 1 }}
+		p.Enter(t.Context(), time.Minute)
 		var entered atomic.Int32
 		for range 2 {
 			go func() {
-				p.enter(t.Context(), time.Minute)
+				p.Enter(t.Context(), time.Minute)
 				entered.Add(1)
 			}()
 		}
 		synctest.Wait()
 		require.Zero(t, entered.Load())
-		p.leave()
+		p.Leave()
 		synctest.Wait()
 		require.EqualValues(t, 1, entered.Load())
-		p.leave()
+		p.Leave()
 		synctest.Wait()
 		require.EqualValues(t, 2, entered.Load())
 	})
@@ -37,22 +37,22 @@ func TestSparing_ACallGoesAheadInTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		open := 1
-		p := sparing{open: func() int { return open }}
-		p.enter(t.Context(), hotWait)
+		p := Sparing{open: func() int { return open }}
+		p.Enter(t.Context(), HotWait)
 		began := time.Now()
-		p.enter(t.Context(), hotWait)
-		require.Equal(t, hotWait, time.Since(began), "the first does not end")
+		p.Enter(t.Context(), HotWait)
+		require.Equal(t, HotWait, time.Since(began), "the first does not end")
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
-		p.enter(ended, hotWait)
-		require.Equal(t, hotWait, time.Since(began), "a call whose context has ended waits for nothing")
+		p.Enter(ended, HotWait)
+		require.Equal(t, HotWait, time.Since(began), "a call whose context has ended waits for nothing")
 		for range 3 {
-			p.leave()
+			p.Leave()
 		}
 		open = 2
-		p.enter(t.Context(), hotWait)
-		p.enter(t.Context(), hotWait)
-		require.Equal(t, hotWait, time.Since(began), "there are two connections")
+		p.Enter(t.Context(), HotWait)
+		p.Enter(t.Context(), HotWait)
+		require.Equal(t, HotWait, time.Since(began), "there are two connections")
 		require.Equal(t, 2, p.busy)
 		require.Empty(t, p.waiting)
 	})
@@ -62,20 +62,20 @@ func TestSparing_NothingIsSparedWhereAllConnectionsAreOpen(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		open := 3
-		p := sparing{open: func() int { return open }, most: 4}
+		p := Sparing{open: func() int { return open }, most: 4}
 		for range 3 {
-			p.enter(t.Context(), backgroundWait)
+			p.Enter(t.Context(), backgroundWait)
 		}
 		began := time.Now()
 		var entered atomic.Int32
 		for range 2 {
-			go func() { p.enter(t.Context(), backgroundWait); entered.Add(1) }()
+			go func() { p.Enter(t.Context(), backgroundWait); entered.Add(1) }()
 		}
 		synctest.Wait()
 		require.Zero(t, entered.Load())
 		open = 4
-		p.enter(t.Context(), backgroundWait)
-		p.leave()
+		p.Enter(t.Context(), backgroundWait)
+		p.Leave()
 		synctest.Wait()
 		require.EqualValues(t, 2, entered.Load())
 		require.Equal(t, began, time.Now())
@@ -86,12 +86,12 @@ func TestSparing_NothingIsSparedWhereAllConnectionsAreOpen(t *testing.T) {
 func TestSparing_ALineTakesAQuarterOfTheTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := sparing{open: func() int { return 1 }}
-		p.enter(t.Context(), backgroundWait)
+		p := Sparing{open: func() int { return 1 }}
+		p.Enter(t.Context(), backgroundWait)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		began := time.Now()
-		p.enter(ctx, backgroundWait)
+		p.Enter(ctx, backgroundWait)
 		require.Equal(t, time.Second/4, time.Since(began))
 	})
 }
@@ -99,16 +99,16 @@ func TestSparing_ALineTakesAQuarterOfTheTime(t *testing.T) {
 func TestSparing_ABusyWorkerDoesNotWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := sparing{open: func() int { return 1 }}
-		p.enter(t.Context(), hotWait)
+		p := Sparing{open: func() int { return 1 }}
+		p.Enter(t.Context(), HotWait)
 		began := time.Now()
 		for range 2 * calmWaits {
-			p.enter(t.Context(), hotWait)
+			p.Enter(t.Context(), HotWait)
 		}
-		require.Equal(t, calmWaits*hotWait, time.Since(began))
+		require.Equal(t, calmWaits*HotWait, time.Since(began))
 		p.since -= 2 * calmFor
 		began = time.Now()
-		p.enter(t.Context(), hotWait)
-		require.Equal(t, hotWait, time.Since(began), "it is calm again")
+		p.Enter(t.Context(), HotWait)
+		require.Equal(t, HotWait, time.Since(began), "it is calm again")
 	})
 }

@@ -1,4 +1,4 @@
-package postgres
+package conn
 
 import (
 	"context"
@@ -9,11 +9,11 @@ import (
 	"github.com/durable-worker/durable-worker/lease"
 )
 
-// sparing has the calls of a calm worker share a connection of the engine's: one that comes
+// Sparing has the calls of a calm worker share a connection of the engine's: one that comes
 // while another is under way waits for it, though the pool would open a connection. For the
 // server that is as much work as a hundred calls, and a fleet that starts, or in which each
 // worker has little to do, would open many.
-type sparing struct {
+type Sparing struct {
 	open func() int // how many connections there are, or will be in a moment
 	most int        // how many there may be: then there is nothing to spare
 
@@ -28,17 +28,17 @@ const (
 	// backgroundWait is how long a call waits that no run waits for: longer than a
 	// connection takes to open while a whole fleet starts.
 	backgroundWait = time.Second
-	// hotWait is how long a claim or a settle does. Where they wait as often as
+	// HotWait is how long a claim or a settle does. Where they wait as often as
 	// calmWaits times in calmFor, the worker is not calm, and they do not wait.
-	hotWait   = 50 * time.Millisecond
+	HotWait   = 50 * time.Millisecond
 	calmWaits = 4
 	calmFor   = time.Second
 )
 
-// enter waits until a connection is free, but no longer than so long, nor than a quarter of
+// Enter waits until a connection is free, but no longer than so long, nor than a quarter of
 // the time that the call has. A call that has entered must leave.
-func (p *sparing) enter(ctx context.Context, most time.Duration) {
-	turn := p.line(most <= hotWait)
+func (p *Sparing) Enter(ctx context.Context, most time.Duration) {
+	turn := p.line(most <= HotWait)
 	if turn == nil {
 		return
 	}
@@ -59,7 +59,7 @@ func (p *sparing) enter(ctx context.Context, most time.Duration) {
 }
 
 // line is what a call has to wait for; nil: nothing.
-func (p *sparing) line(hot bool) chan struct{} {
+func (p *Sparing) line(hot bool) chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.busy == 0 || p.allOpen() || len(p.waiting) == 0 && p.busy < p.open() || hot && !p.calm() {
@@ -72,7 +72,7 @@ func (p *sparing) line(hot bool) chan struct{} {
 }
 
 // calm counts a call that would wait, and reports whether there have been few. p.mu is held.
-func (p *sparing) calm() bool {
+func (p *Sparing) calm() bool {
 	if now := lease.Elapsed(); now-p.since > calmFor {
 		p.since, p.waits = now, 0
 	}
@@ -81,10 +81,10 @@ func (p *sparing) calm() bool {
 }
 
 // allOpen reports whether the pool has all of its connections, and orders calls itself.
-func (p *sparing) allOpen() bool { return p.most > 0 && p.open() >= p.most }
+func (p *Sparing) allOpen() bool { return p.most > 0 && p.open() >= p.most }
 
-// leave lets the call go ahead that has waited longest.
-func (p *sparing) leave() {
+// Leave lets the call go ahead that has waited longest.
+func (p *Sparing) Leave() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.busy--
@@ -95,14 +95,14 @@ func (p *sparing) leave() {
 	}
 }
 
-// inBackground makes a call over the engine's connections that no run waits for.
-func (s *Store) inBackground(ctx context.Context, call func() error) error {
-	s.sparing.enter(ctx, backgroundWait)
-	defer s.sparing.leave()
+// InBackground makes a call over the engine's connections that no run waits for.
+func (d *DB) InBackground(ctx context.Context, call func() error) error {
+	d.Sparing.Enter(ctx, backgroundWait)
+	defer d.Sparing.Leave()
 	return call()
 }
 
-// sendInBackground is send for such a call.
-func (s *Store) sendInBackground(ctx context.Context, b *batch) error {
-	return s.inBackground(ctx, func() error { return s.sendTo(ctx, s.engine, b) })
+// SendInBackground is send for such a call.
+func (d *DB) SendInBackground(ctx context.Context, b *Batch) error {
+	return d.InBackground(ctx, func() error { return d.sendTo(ctx, d.Engine, b) })
 }

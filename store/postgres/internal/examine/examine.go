@@ -1,4 +1,4 @@
-package postgres
+package examine
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -29,29 +30,29 @@ const examineLimit = 10 * time.Second
 // know, and says what to do. It changes nothing and takes a few seconds
 // at most. Without the schema of this program only the server is examined. An
 // error means that the examination itself could not continue.
-func (s *Store) Examine(ctx context.Context) (store.Findings, error) {
+func (e *Examiner) Examine(ctx context.Context) (store.Findings, error) {
 	var f store.Findings
-	steps := []func(context.Context, *store.Findings) error{s.examineServer, s.examineRole, s.examineSnapshots, s.examineConnection}
-	if s.usable(ctx) == nil {
-		steps = append(steps, s.examinePrivileges, s.examineTables, s.examineIdentities, s.examineIndexes, s.examineWork, s.examineStranded)
+	steps := []func(context.Context, *store.Findings) error{e.examineServer, e.examineRole, e.examineSnapshots, e.examineConnection}
+	if e.schema.Usable(ctx) == nil {
+		steps = append(steps, e.examinePrivileges, e.examineTables, e.examineIdentities, e.examineIndexes, e.examineWork, e.examineStranded)
 	}
 	for _, step := range steps {
 		bounded, cancel := context.WithTimeout(ctx, examineLimit) // a table may be locked
 		err := step(bounded, &f)
 		cancel()
-		if code(err) == lacksPrivilege {
+		if conn.Code(err) == conn.LacksPrivilege {
 			continue // the finding on privileges says so
 		}
 		if err != nil {
-			return f, s.fail("examine", err)
+			return f, e.db.Fail("examine", err)
 		}
 	}
 	return f, nil
 }
 
 // examineServer examines settings, numbers and the clock.
-func (s *Store) examineServer(ctx context.Context, f *store.Findings) error {
-	q := s.queries(s.general)
+func (e *Examiner) examineServer(ctx context.Context, f *store.Findings) error {
+	q := e.db.Queries(e.db.General)
 	var server queries.ExamineServerRow
 	var trips []time.Duration
 	var off time.Duration
@@ -79,12 +80,12 @@ func (s *Store) examineServer(ctx context.Context, f *store.Findings) error {
 	} else {
 		f.Fine("clock", fmt.Sprintf("%v apart from this machine's", off.Abs()))
 	}
-	s.examineSettings(server, f)
+	e.examineSettings(server, f)
 	return nil
 }
 
 // examineSettings judges what the server is set to.
-func (s *Store) examineSettings(server queries.ExamineServerRow, f *store.Findings) {
+func (e *Examiner) examineSettings(server queries.ExamineServerRow, f *store.Findings) {
 	if server.Isolation == "read committed" {
 		f.Fine("isolation", server.Isolation)
 	} else {
@@ -106,7 +107,7 @@ func (s *Store) examineSettings(server queries.ExamineServerRow, f *store.Findin
 	} else {
 		f.Fail("autovacuum", "off", "dead rows are never cleaned up and everything becomes slower: switch autovacuum and track_counts on")
 	}
-	need := int32(engineConns+beatConns+readingConns+1) + s.general.Config().MaxConns
+	need := int32(conn.EngineConns+conn.BeatConns+conn.ReadingConns+1) + e.db.General.Config().MaxConns
 	free := server.MaxConnections - server.Reserved - server.Connections
 	if text := fmt.Sprintf("%d of %d are free; a worker uses up to %d", free, server.MaxConnections-server.Reserved, need); free < need {
 		f.Warn("connections", text, "raise max_connections, or lower DURABLE_DATABASE_MAX_CONNS or the number of workers")
@@ -116,8 +117,8 @@ func (s *Store) examineSettings(server queries.ExamineServerRow, f *store.Findin
 }
 
 // examineSnapshots looks for what keeps dead rows from being cleaned up.
-func (s *Store) examineSnapshots(ctx context.Context, f *store.Findings) error {
-	held, err := s.queries(s.general).ExamineSnapshots(ctx)
+func (e *Examiner) examineSnapshots(ctx context.Context, f *store.Findings) error {
+	held, err := e.db.Queries(e.db.General).ExamineSnapshots(ctx)
 	if err != nil {
 		return err
 	}
@@ -139,8 +140,8 @@ func (s *Store) examineSnapshots(ctx context.Context, f *store.Findings) error {
 }
 
 // examineTables examines the dead rows of the hot tables.
-func (s *Store) examineTables(ctx context.Context, f *store.Findings) error {
-	tables, err := s.queries(s.general).ExamineTables(ctx, queries.ExamineTablesParams{SchemaName: s.names.schema})
+func (e *Examiner) examineTables(ctx context.Context, f *store.Findings) error {
+	tables, err := e.db.Queries(e.db.General).ExamineTables(ctx, queries.ExamineTablesParams{SchemaName: e.db.Names.Schema})
 	if err != nil {
 		return err
 	}
@@ -163,9 +164,9 @@ func (s *Store) examineTables(ctx context.Context, f *store.Findings) error {
 }
 
 // examineWork examines what waits for a transaction.
-func (s *Store) examineWork(ctx context.Context, f *store.Findings) error {
-	q := s.queries(s.general)
-	expired, err := q.ExamineLeases(ctx, queries.ExamineLeasesParams{Within: micro(rules.LateLease)})
+func (e *Examiner) examineWork(ctx context.Context, f *store.Findings) error {
+	q := e.db.Queries(e.db.General)
+	expired, err := q.ExamineLeases(ctx, queries.ExamineLeasesParams{Within: conn.Micro(rules.LateLease)})
 	if err != nil {
 		return err
 	}
@@ -179,8 +180,8 @@ func (s *Store) examineWork(ctx context.Context, f *store.Findings) error {
 }
 
 // examineIdentities looks for tables that a publication would make read-only.
-func (s *Store) examineIdentities(ctx context.Context, f *store.Findings) error {
-	rows, err := s.queries(s.general).ExamineIdentities(ctx, queries.ExamineIdentitiesParams{SchemaName: s.names.schema})
+func (e *Examiner) examineIdentities(ctx context.Context, f *store.Findings) error {
+	rows, err := e.db.Queries(e.db.General).ExamineIdentities(ctx, queries.ExamineIdentitiesParams{SchemaName: e.db.Names.Schema})
 	if err != nil {
 		return err
 	}
@@ -204,8 +205,8 @@ func (s *Store) examineIdentities(ctx context.Context, f *store.Findings) error 
 }
 
 // examineIndexes looks for indexes that cost writes and serve no query.
-func (s *Store) examineIndexes(ctx context.Context, f *store.Findings) error {
-	names, err := s.queries(s.general).InvalidIndexes(ctx, queries.InvalidIndexesParams{SchemaName: s.names.schema})
+func (e *Examiner) examineIndexes(ctx context.Context, f *store.Findings) error {
+	names, err := e.db.Queries(e.db.General).InvalidIndexes(ctx, queries.InvalidIndexesParams{SchemaName: e.db.Names.Schema})
 	if err == nil && len(names) > 0 {
 		f.Warn("indexes", "incomplete: "+strings.Join(names, ", "), "wait until CREATE INDEX CONCURRENTLY has ended; if it has failed, run REINDEX INDEX CONCURRENTLY for each")
 	}

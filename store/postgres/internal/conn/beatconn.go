@@ -1,4 +1,4 @@
-package postgres
+package conn
 
 import (
 	"context"
@@ -29,10 +29,10 @@ const (
 	beatAgain = time.Second
 )
 
-// heartbeats is the pool over which leases are renewed, and nothing else.
-type heartbeats struct {
-	db    *Store
-	pool  *pgxpool.Pool
+// Heartbeats is the pool over which leases are renewed, and nothing else.
+type Heartbeats struct {
+	db    *DB
+	Pool  *pgxpool.Pool
 	life  time.Duration // how old a connection may become; zero: any age
 	lost  chan struct{} // has an element when a connection may be missing
 	stale atomic.Bool   // the connection that is there may be of no use
@@ -41,9 +41,9 @@ type heartbeats struct {
 
 // configured configures the pool for heartbeats. The store itself sees to the lifetime of their
 // connection, so that the pool does not close it too early.
-func (h *heartbeats) configured(base *pgxpool.Config) *pgxpool.Config {
+func (h *Heartbeats) configured(base *pgxpool.Config) *pgxpool.Config {
 	beats := base.Copy()
-	beats.MaxConns, beats.MinConns, beats.MinIdleConns = beatConns, 0, 0
+	beats.MaxConns, beats.MinConns, beats.MinIdleConns = BeatConns, 0, 0
 	h.life = max(beats.MaxConnLifetime, 0) + time.Duration(rand.Float64()*float64(max(beats.MaxConnLifetimeJitter, 0))) //nolint:gosec // spreads load
 	beats.MaxConnLifetime, beats.MaxConnLifetimeJitter, beats.MaxConnIdleTime = 0, 0, neverIdle
 	return beats
@@ -54,9 +54,9 @@ const neverIdle = 100 * 365 * 24 * time.Hour
 
 // renewals returns the pool over which a renewal goes: that for heartbeats, or the first
 // other one that has a connection, or can open one.
-func (h *heartbeats) renewals(ctx context.Context) *pgxpool.Pool {
-	for _, pool := range []*pgxpool.Pool{h.pool, h.db.engine, h.db.general} {
-		if pool == h.db.general && h.db.shared {
+func (h *Heartbeats) renewals(ctx context.Context) *pgxpool.Pool {
+	for _, pool := range []*pgxpool.Pool{h.Pool, h.db.Engine, h.db.General} {
+		if pool == h.db.General && h.db.Shared {
 			break
 		}
 		bounded, cancel := context.WithTimeout(ctx, orQuarter(ctx, beatOpen))
@@ -66,27 +66,27 @@ func (h *heartbeats) renewals(ctx context.Context) *pgxpool.Pool {
 			conn.Release()
 			return pool
 		}
-		h.open()
+		h.Open()
 	}
-	return h.pool
+	return h.Pool
 }
 
-// send sends a batch over the connection for heartbeats, or any other.
-func (h *heartbeats) send(ctx context.Context, b *batch) error {
-	err := h.db.send(ctx, h.renewals(ctx), b)
+// Send sends a batch over the connection for heartbeats, or any other.
+func (h *Heartbeats) Send(ctx context.Context, b *Batch) error {
+	err := h.db.Send(ctx, h.renewals(ctx), b)
 	if err == nil {
 		return nil
 	}
-	h.open()
+	h.Open()
 	var refused *pgconn.ConnectError
 	if errors.As(err, &refused) && ctx.Err() == nil { // the connection had ended unnoticed, and there is no other for it
-		return h.db.send(ctx, h.renewals(ctx), &batch{Batch: *b.again(), names: b.names, rewritten: b.rewritten})
+		return h.db.Send(ctx, h.renewals(ctx), &Batch{Batch: *b.again(), Names: b.Names, Rewritten: b.Rewritten})
 	}
 	return err
 }
 
-// open has the connection for heartbeats opened if there is none.
-func (h *heartbeats) open() {
+// Open has the connection for heartbeats opened if there is none.
+func (h *Heartbeats) Open() {
 	select {
 	case h.lost <- struct{}{}:
 	default:
@@ -94,19 +94,19 @@ func (h *heartbeats) open() {
 }
 
 // renew has the connection for heartbeats replaced: it may be of no use any more.
-func (h *heartbeats) renew() {
+func (h *Heartbeats) renew() {
 	if !h.works() {
-		h.pool.Reset()
+		h.Pool.Reset()
 		return
 	}
 	h.stale.Store(true)
-	h.open()
+	h.Open()
 }
 
-// keepOpen keeps the connection for heartbeats until ctx ends. If no worker has registered
+// KeepOpen keeps the connection for heartbeats until ctx ends. If no worker has registered
 // after a while it closes the one that has checked the server; if one does later, it opens
 // another.
-func (h *heartbeats) keepOpen(ctx context.Context) {
+func (h *Heartbeats) KeepOpen(ctx context.Context) {
 	opened, closes := lease.Elapsed(), true
 	timer := time.NewTimer(beatIdle)
 	defer timer.Stop()
@@ -123,7 +123,7 @@ func (h *heartbeats) keepOpen(ctx context.Context) {
 		case !h.works():
 			if closes && now-opened >= beatIdle {
 				closes = false
-				h.pool.Reset()
+				h.Pool.Reset()
 			}
 		case h.stale.Swap(false) || h.life > 0 && now-opened >= h.life:
 			if !h.replace(ctx) {
@@ -132,7 +132,7 @@ func (h *heartbeats) keepOpen(ctx context.Context) {
 			} else {
 				opened = now
 			}
-		case h.pool.Stat().TotalConns() == 0:
+		case h.Pool.Stat().TotalConns() == 0:
 			if !h.replace(ctx) {
 				wait = beatAgain
 			}
@@ -147,15 +147,15 @@ func (h *heartbeats) keepOpen(ctx context.Context) {
 // replace opens a connection for heartbeats, and then closes those that were there. If it
 // cannot, as on a server all of whose connections are taken, it keeps one that is still good,
 // and reports failure.
-func (h *heartbeats) replace(ctx context.Context) bool {
+func (h *Heartbeats) replace(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, beatOpen)
 	defer cancel()
-	old := h.pool.AcquireAllIdle(ctx)
-	if len(old) == beatConns { // else there is no place for another
+	old := h.Pool.AcquireAllIdle(ctx)
+	if len(old) == BeatConns { // else there is no place for another
 		closeConn(ctx, old[1])
 		old = old[:1]
 	}
-	opened, err := h.pool.Acquire(ctx)
+	opened, err := h.Pool.Acquire(ctx)
 	for _, conn := range old {
 		if err == nil || !h.isGood(conn) {
 			closeConn(ctx, conn)
@@ -171,10 +171,10 @@ func (h *heartbeats) replace(ctx context.Context) bool {
 }
 
 // isGood reports whether a connection leads to a server that can be written.
-func (h *heartbeats) isGood(conn *pgxpool.Conn) bool {
+func (h *Heartbeats) isGood(conn *pgxpool.Conn) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), beatOpen)
 	defer cancel()
-	server, err := h.db.queries(conn).Server(ctx)
+	server, err := h.db.Queries(conn).Server(ctx)
 	return err == nil && !server.Replica && !server.ReadOnly
 }
 

@@ -1,4 +1,4 @@
-package postgres
+package schema
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -41,27 +42,27 @@ func changed(text string) []string {
 
 // lockTables takes all locks of a step that others may have to end for, in one
 // statement, so that one limit bounds the sum of the waits.
-func (s *Store) lockTables(ctx context.Context, tx pgx.Tx, m Migration) error {
-	q := s.queries(tx)
-	tables, err := q.ExistingTables(ctx, queries.ExistingTablesParams{SchemaName: s.names.schema, Names: strings.Fields(m.changes)})
+func (s *Schema) lockTables(ctx context.Context, tx pgx.Tx, m Migration) error {
+	q := s.db.Queries(tx)
+	tables, err := q.ExistingTables(ctx, queries.ExistingTablesParams{SchemaName: s.db.Names.Schema, Names: strings.Fields(m.changes)})
 	if err != nil {
 		return err
 	}
-	if err := q.Limits(ctx, queries.LimitsParams{LockTimeout: milliseconds(lockEach), StatementTimeout: milliseconds(lockAll)}); err != nil {
+	if err := q.Limits(ctx, queries.LimitsParams{LockTimeout: conn.Milliseconds(lockEach), StatementTimeout: conn.Milliseconds(lockAll)}); err != nil {
 		return err
 	}
 	if len(tables) > 0 {
 		for i, name := range tables {
-			tables[i] = pgx.Identifier{s.names.schema, name}.Sanitize()
+			tables[i] = pgx.Identifier{s.db.Names.Schema, name}.Sanitize()
 		}
-		if _, err := tx.Exec(ctx, "LOCK TABLE "+strings.Join(tables, ", ")); code(err) == queryCanceled {
+		if _, err := tx.Exec(ctx, "LOCK TABLE "+strings.Join(tables, ", ")); conn.Code(err) == conn.QueryCanceled {
 			return fmt.Errorf("%w: %w", errInUse, err)
 		} else if err != nil {
 			return err
 		}
 	}
 	// Moving rows takes as long as it takes; no other lock is waited for long.
-	return q.Limits(ctx, queries.LimitsParams{LockTimeout: milliseconds(lockEach), StatementTimeout: "0"})
+	return q.Limits(ctx, queries.LimitsParams{LockTimeout: conn.Milliseconds(lockEach), StatementTimeout: "0"})
 }
 
 // errInUse says that the locks of a step took too long together.
@@ -69,15 +70,15 @@ var errInUse = errors.New("the tables are in use")
 
 // inUse reports whether a step failed because others have its tables.
 func inUse(err error) bool {
-	c := code(err)
-	return c == lockNotAvailable || c == deadlockDetected || errors.Is(err, errInUse)
+	c := conn.Code(err)
+	return c == conn.LockNotAvailable || c == conn.DeadlockDetected || errors.Is(err, errInUse)
 }
 
 // sayWhomFor logs who keeps a step from its tables.
-func (s *Store) sayWhomFor(ctx context.Context, m Migration, pause time.Duration) {
-	users, err := s.queries(s.general).TableUsers(ctx, queries.TableUsersParams{SchemaName: s.names.schema, Names: strings.Fields(m.changes)})
+func (s *Schema) sayWhomFor(ctx context.Context, m Migration, pause time.Duration) {
+	users, err := s.db.Queries(s.db.General).TableUsers(ctx, queries.TableUsersParams{SchemaName: s.db.Names.Schema, Names: strings.Fields(m.changes)})
 	if err != nil {
-		s.log.Warn("the migration waits for tables that are in use", "event", "schema.migration_waits", "version", m.Version, "again_in", pause.String(), "error", err)
+		s.db.Log.Warn("the migration waits for tables that are in use", "event", "schema.migration_waits", "version", m.Version, "again_in", pause.String(), "error", err)
 		return
 	}
 	texts := []string{}
@@ -85,6 +86,6 @@ func (s *Store) sayWhomFor(ctx context.Context, m Migration, pause time.Duration
 		texts = append(texts, fmt.Sprintf("process %d (%s, role %s, %s, open for %v): %s", u.Pid, u.Application, u.Role, u.State,
 			time.Duration(u.OpenSeconds)*time.Second, strings.Join(strings.Fields(u.Query), " ")))
 	}
-	s.log.Warn("the migration waits for tables that are in use: end what holds them, if it does not end by itself (pg_terminate_backend)", "event", "schema.migration_blocked",
-		"schema", s.names.schema, "version", m.Version, "name", m.Name, "tables", strings.Fields(m.changes), "used_by", texts, "again_in", pause.String())
+	s.db.Log.Warn("the migration waits for tables that are in use: end what holds them, if it does not end by itself (pg_terminate_backend)", "event", "schema.migration_blocked",
+		"schema", s.db.Names.Schema, "version", m.Version, "name", m.Name, "tables", strings.Fields(m.changes), "used_by", texts, "again_in", pause.String())
 }

@@ -1,4 +1,4 @@
-package postgres
+package conn
 
 import (
 	"context"
@@ -32,24 +32,24 @@ func refusesPath(err error) bool {
 // opened makes the general pool and that of the beats, and checks the server through the one
 // that will need a connection: a process that only works needs none of the general pool, and
 // operators need none of the other. Where the connections cannot be pinned as a whole, each transaction is.
-func (s *Store) opened(ctx context.Context, general, beats *pgxpool.Config) (err error) {
+func (d *DB) opened(ctx context.Context, general, beats *pgxpool.Config) (err error) {
 	for {
-		if s.general, err = pgxpool.NewWithConfig(ctx, general); err != nil {
+		if d.General, err = pgxpool.NewWithConfig(ctx, general); err != nil {
 			return err
 		}
-		if s.beats.pool, err = pgxpool.NewWithConfig(ctx, beats); err != nil {
+		if d.Beats.Pool, err = pgxpool.NewWithConfig(ctx, beats); err != nil {
 			return err
 		}
-		through := s.beats.pool
-		if s.options.Operators {
-			through = s.general
+		through := d.Beats.Pool
+		if d.Options.Operators {
+			through = d.General
 		}
-		if err = s.checkServer(ctx, through); !refusesPath(err) || s.dial.ConnConfig.RuntimeParams["search_path"] == "" {
+		if err = d.checkServer(ctx, through); !refusesPath(err) || d.Dial.ConnConfig.RuntimeParams["search_path"] == "" {
 			return err
 		}
-		s.general.Close()
-		s.beats.pool.Close()
-		for _, config := range []*pgxpool.Config{s.dial, general, beats} {
+		d.General.Close()
+		d.Beats.Pool.Close()
+		for _, config := range []*pgxpool.Config{d.Dial, general, beats} {
 			delete(config.ConnConfig.RuntimeParams, "search_path")
 		}
 	}
@@ -58,19 +58,19 @@ func (s *Store) opened(ctx context.Context, general, beats *pgxpool.Config) (err
 // whole is the batch as it is sent outside a transaction: with a begin and an
 // end of its own where the default isolation is not ours, and pinned where the
 // connection is not.
-func (s *Store) whole(b *batch, pool *pgxpool.Pool) *pgx.Batch {
+func (d *DB) whole(b *Batch, pool *pgxpool.Pool) *pgx.Batch {
 	whole := &pgx.Batch{}
-	if s.begins {
+	if d.begins {
 		whole.Queue(queries.Begin)
 	}
-	if s.free(pool) {
+	if d.free(pool) {
 		whole.Queue(queries.Pin)
 	}
-	if pool == s.reading && s.unpinned {
+	if pool == d.Reading && d.Unpinned {
 		whole.Queue(queries.ReadOnly)
 	}
 	b.copyTo(whole)
-	if s.begins {
+	if d.begins {
 		whole.Queue(queries.Commit)
 	}
 	return whole
@@ -79,7 +79,7 @@ func (s *Store) whole(b *batch, pool *pgxpool.Pool) *pgx.Batch {
 // wrapped is a pool whose connections are not pinned, or whose default isolation is not
 // ours: each statement takes with it what whole puts around a batch, in one round trip.
 type wrapped struct {
-	store *Store
+	store *DB
 	pool  *pgxpool.Pool
 }
 
@@ -108,7 +108,7 @@ func (w wrapped) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row 
 }
 
 func (w wrapped) send(ctx context.Context, sql string, args []any) pgx.BatchResults {
-	one := &batch{names: w.store.names}
+	one := &Batch{Names: w.store.Names}
 	one.Queue(sql, args...)
 	whole := w.store.whole(one, w.pool)
 	before := whole.Len() - 1

@@ -1,4 +1,4 @@
-package postgres
+package conn
 
 import (
 	"crypto/tls"
@@ -17,8 +17,8 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// describe returns what the driver reads from a connection string, without what is secret.
-func describe(url string) (string, error) {
+// Describe returns what the driver reads from a connection string, without what is secret.
+func Describe(url string) (string, error) {
 	config, err := read(url)
 	if err != nil {
 		return "", err

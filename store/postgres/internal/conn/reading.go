@@ -1,4 +1,4 @@
-package postgres
+package conn
 
 import (
 	"context"
@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	readingConns = 3
+	// ReadingConns is how many connections answer operators.
+	ReadingConns = 3
 	// readingLimit is how long the server works on one question.
 	readingLimit = 5 * time.Second
 	// readingIdle is how long a connection is kept that is not used.
@@ -20,16 +21,16 @@ const (
 
 // openReading makes the pool over which operators read: lists, counts, surveys. However
 // many they are, they take no connection that enqueues or works, and change nothing.
-func (s *Store) openReading(ctx context.Context, base *pgxpool.Config) (err error) {
+func (d *DB) openReading(ctx context.Context, base *pgxpool.Config) (err error) {
 	c := base.Copy()
-	c.MaxConns, c.MinConns, c.MinIdleConns = readingConns, 0, 0
+	c.MaxConns, c.MinConns, c.MinIdleConns = ReadingConns, 0, 0
 	closeIdle(c, readingIdle)
 	c.ConnConfig.RuntimeParams["application_name"] += " operate"
-	if !s.unpinned { // behind a pooler the settings would be those of others too: see whole
+	if !d.Unpinned { // behind a pooler the settings would be those of others too: see whole
 		c.AfterConnect = both(c.AfterConnect, func(ctx context.Context, conn *pgx.Conn) error {
-			return s.queries(conn).OperatorSession(ctx, queries.OperatorSessionParams{StatementTimeout: milliseconds(readingLimit)})
+			return d.Queries(conn).OperatorSession(ctx, queries.OperatorSessionParams{StatementTimeout: Milliseconds(readingLimit)})
 		})
 	}
-	s.reading, err = pgxpool.NewWithConfig(ctx, c)
+	d.Reading, err = pgxpool.NewWithConfig(ctx, c)
 	return err
 }

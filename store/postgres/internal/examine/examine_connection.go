@@ -1,4 +1,4 @@
-package postgres
+package examine
 
 import (
 	"context"
@@ -15,12 +15,12 @@ import (
 
 // examineConnection finds out what is between this program and the server,
 // by checking which process answers and whether a notification arrives.
-func (s *Store) examineConnection(ctx context.Context, f *store.Findings) error {
-	pooled, err := s.pooled(ctx)
+func (e *Examiner) examineConnection(ctx context.Context, f *store.Findings) error {
+	pooled, err := e.pooled(ctx)
 	if err != nil {
 		return err
 	}
-	mode := s.dial.ConnConfig.DefaultQueryExecMode
+	mode := e.db.Dial.ConnConfig.DefaultQueryExecMode
 	prepares := mode == pgx.QueryExecModeCacheStatement || mode == pgx.QueryExecModeCacheDescribe
 	switch {
 	case pooled && prepares:
@@ -31,7 +31,7 @@ func (s *Store) examineConnection(ctx context.Context, f *store.Findings) error 
 	default:
 		f.Fine("pooler", "none")
 	}
-	heard, err := s.heard(ctx)
+	heard, err := e.heard(ctx)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return err
@@ -47,21 +47,21 @@ func (s *Store) examineConnection(ctx context.Context, f *store.Findings) error 
 
 // pooled reports whether another process opened the connection to the server: the
 // process that answers is then not the one that the connection began with.
-func (s *Store) pooled(ctx context.Context) (bool, error) {
-	conn, err := s.general.Acquire(ctx)
+func (e *Examiner) pooled(ctx context.Context) (bool, error) {
+	conn, err := e.db.General.Acquire(ctx)
 	if err != nil {
 		return false, err
 	}
 	defer conn.Release()
-	pid, err := s.queries(conn).ExamineProcess(ctx)
+	pid, err := e.db.Queries(conn).ExamineProcess(ctx)
 	return pid != int64(conn.Conn().PgConn().PID()), err
 }
 
 // heard reports whether a notification of another connection arrives in time.
-func (s *Store) heard(ctx context.Context) (bool, error) {
+func (e *Examiner) heard(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	conn, err := s.dialAlone(ctx)
+	conn, err := e.db.DialAlone(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -70,11 +70,11 @@ func (s *Store) heard(ctx context.Context) (bool, error) {
 		defer cancel()
 		_ = conn.Close(ctx)
 	}()
-	channel := s.names.channel() + "_" + rand.Text()[:8] // no other connection listens to it
+	channel := e.db.Names.Channel() + "_" + rand.Text()[:8] // no other connection listens to it
 	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
 		return false, err
 	}
-	if err := s.queries(s.general).Notify(ctx, queries.NotifyParams{Channel: channel, Payloads: []string{"examine"}}); err != nil {
+	if err := e.db.Queries(e.db.General).Notify(ctx, queries.NotifyParams{Channel: channel, Payloads: []string{"examine"}}); err != nil {
 		return false, err
 	}
 	quiet, cancel := context.WithTimeout(ctx, 2*time.Second)
@@ -92,8 +92,8 @@ const longLost = 15 * time.Minute
 
 // examineRole examines what the role may do, and how long the transaction of a
 // lost client stays open.
-func (s *Store) examineRole(ctx context.Context, f *store.Findings) error {
-	row, err := s.queries(s.general).ExamineRole(ctx)
+func (e *Examiner) examineRole(ctx context.Context, f *store.Findings) error {
+	row, err := e.db.Queries(e.db.General).ExamineRole(ctx)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package postgres
+package examine
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -20,38 +21,43 @@ import (
 // settle write it. So the newest runs are examined, in no more time than an
 // answer may take.
 
-// stretch is the newest runs of a range of ids.
-type stretch struct {
+// Stretch is the newest runs of a range of ids.
+type Stretch struct {
 	from, below uuid.UUID
 	most        int
 }
 
-// newest is the newest of all runs.
-func newest(most int) stretch { return stretch{uuid.Nil, uuid.Max, most} }
+// Between is the newest of the runs whose ids are between two.
+func Between(from, below uuid.UUID, most int) Stretch { return Stretch{from, below, most} }
+
+// Newest is the newest of all runs.
+func Newest(most int) Stretch { return Stretch{uuid.Nil, uuid.Max, most} }
 
 const (
+	// strandedMost bounds how many are returned.
+	strandedMost  = 100_000
 	examineMost   = 1_000_000       // runs that an examination examines
 	examineWithin = 5 * time.Second // and for how long
 )
 
-// stranded finds the stranded runs of a stretch.
-func (s *Store) stranded(ctx context.Context, to sender, of stretch) (ids uuidArray, err error) {
-	b := s.begin(ctx, to)
-	b.add(queries.Stranded, of.below, of.from, small(of.most), int32(countMost)).Query(func(rows pgx.Rows) error {
+// Stranded finds the stranded runs of a stretch.
+func Stranded(ctx context.Context, db *conn.DB, to conn.Sender, of Stretch) (ids conn.UUIDs, err error) {
+	b := db.Begin(ctx, to)
+	b.Add(queries.Stranded, of.below, of.from, conn.Small(of.most), int32(strandedMost)).Query(func(rows pgx.Rows) error {
 		ids = ids[:0]
-		return scanIDs(rows, func(id uuid.UUID) { ids = append(ids, id) })
+		return conn.ScanIDs(rows, func(id uuid.UUID) { ids = append(ids, id) })
 	})
-	return ids, s.send(ctx, to, b)
+	return ids, db.Send(ctx, to, b)
 }
 
 // examineStranded looks for runs that are marked as running and that no worker
 // executes.
-func (s *Store) examineStranded(ctx context.Context, f *store.Findings) error {
+func (e *Examiner) examineStranded(ctx context.Context, f *store.Findings) error {
 	bounded, cancel := context.WithTimeout(ctx, examineWithin)
 	defer cancel()
-	ids, err := s.stranded(bounded, s.general, newest(examineMost))
+	ids, err := Stranded(bounded, e.db, e.db.General, Newest(examineMost))
 	switch {
-	case ctx.Err() == nil && (code(err) == queryCanceled || errors.Is(err, context.DeadlineExceeded)):
+	case ctx.Err() == nil && (conn.Code(err) == conn.QueryCanceled || errors.Is(err, context.DeadlineExceeded)):
 		f.Fine(rules.RunningRuns, fmt.Sprintf("not looked at: it takes longer than %v", examineWithin))
 	case err != nil:
 		return err

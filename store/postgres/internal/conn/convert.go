@@ -1,4 +1,4 @@
-package postgres
+package conn
 
 import (
 	"errors"
@@ -9,33 +9,32 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
-
-	"github.com/durable-worker/durable-worker/store"
 )
 
-func milliseconds(d time.Duration) string {
+// Milliseconds returns a duration as a setting of the server, at least one millisecond.
+func Milliseconds(d time.Duration) string {
 	return strconv.FormatInt(max(d.Milliseconds(), 1), 10)
 }
 
-// micro returns a duration as it is stored, in microseconds.
-func micro(d time.Duration) int64 { return d.Microseconds() }
+// Micro returns a duration as it is stored, in microseconds.
+func Micro(d time.Duration) int64 { return d.Microseconds() }
 
-// fromMicro converts microseconds to a duration; too many become the longest duration.
-func fromMicro(n int64) time.Duration {
+// FromMicro converts microseconds to a duration; too many become the longest duration.
+func FromMicro(n int64) time.Duration {
 	const most = math.MaxInt64 / int64(time.Microsecond)
 	return time.Duration(min(max(n, -most), most)) * time.Microsecond
 }
 
-// timeOrNull is a parameter whose zero time is NULL.
-func timeOrNull(t time.Time) *time.Time {
+// TimeOrNull is a parameter whose zero time is NULL.
+func TimeOrNull(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}
 	return &t
 }
 
-// textArray writes an array in PostgreSQL's text format; nil becomes NULL.
-func textArray(items []string) *string {
+// TextArray writes an array in PostgreSQL's text format; nil becomes NULL.
+func TextArray(items []string) *string {
 	if len(items) == 0 {
 		return nil
 	}
@@ -59,15 +58,16 @@ func textArray(items []string) *string {
 	return &text
 }
 
-// orEmpty returns the list, which is never nil.
-func orEmpty(items []string) []string {
+// OrEmpty returns the list, which is never nil.
+func OrEmpty(items []string) []string {
 	if items == nil {
 		return []string{}
 	}
 	return items
 }
 
-func timesUTC(t *time.Time) *time.Time {
+// TimesUTC returns the instant in UTC; nil stays nil.
+func TimesUTC(t *time.Time) *time.Time {
 	if t == nil {
 		return nil
 	}
@@ -75,29 +75,27 @@ func timesUTC(t *time.Time) *time.Time {
 	return &u
 }
 
-func crashPolicy(n int16) store.CrashPolicy { return store.CrashPolicy(n) }
-
-// storableFault makes any text fit for a column.
-func storableFault(text string) string {
+// StorableFault makes any text fit for a column.
+func StorableFault(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 }
 
 // uuid.UUID implements the interfaces of database/sql, so pgx would send and read it as
 // text, at several times the cost. These types use the binary format.
 
-// uuidArray is a uuid[] as a parameter or a target of a scan.
-type uuidArray []uuid.UUID
+// UUIDs is a uuid[] as a parameter or a target of a scan.
+type UUIDs []uuid.UUID
 
-// orNoIDs returns the list, which is never nil.
-func orNoIDs(ids uuidArray) uuidArray {
+// OrNoIDs returns the list, which is never nil.
+func OrNoIDs(ids UUIDs) UUIDs {
 	if ids == nil {
-		return uuidArray{}
+		return UUIDs{}
 	}
 	return ids
 }
 
 // Dimensions returns the length, for pgx.
-func (a uuidArray) Dimensions() []pgtype.ArrayDimension {
+func (a UUIDs) Dimensions() []pgtype.ArrayDimension {
 	if a == nil {
 		return nil
 	}
@@ -105,36 +103,36 @@ func (a uuidArray) Dimensions() []pgtype.ArrayDimension {
 }
 
 // Index returns an element without copying it.
-func (a uuidArray) Index(i int) any { return (*binaryUUID)(&a[i]) }
+func (a UUIDs) Index(i int) any { return (*BinaryUUID)(&a[i]) }
 
 // IndexType is the type of the elements.
-func (a uuidArray) IndexType() any { return (*binaryUUID)(nil) }
+func (a UUIDs) IndexType() any { return (*BinaryUUID)(nil) }
 
 // SetDimensions makes room for as many elements as pgx has read.
-func (a *uuidArray) SetDimensions(dimensions []pgtype.ArrayDimension) error {
+func (a *UUIDs) SetDimensions(dimensions []pgtype.ArrayDimension) error {
 	*a = nil
 	if len(dimensions) > 0 {
-		*a = make(uuidArray, dimensions[0].Length)
+		*a = make(UUIDs, dimensions[0].Length)
 	}
 	return nil
 }
 
 // ScanIndex returns where pgx stores an element.
-func (a uuidArray) ScanIndex(i int) any { return (*binaryUUID)(&a[i]) }
+func (a UUIDs) ScanIndex(i int) any { return (*BinaryUUID)(&a[i]) }
 
 // ScanIndexType is the type of what ScanIndex returns.
-func (a uuidArray) ScanIndexType() any { return (*binaryUUID)(nil) }
+func (a UUIDs) ScanIndexType() any { return (*BinaryUUID)(nil) }
 
-// binaryUUID is a uuid.UUID as a parameter or a target of a scan.
-type binaryUUID uuid.UUID
+// BinaryUUID is a uuid.UUID as a parameter or a target of a scan.
+type BinaryUUID uuid.UUID
 
 // UUIDValue hands the value to pgx.
-func (u *binaryUUID) UUIDValue() (pgtype.UUID, error) {
+func (u *BinaryUUID) UUIDValue() (pgtype.UUID, error) {
 	return pgtype.UUID{Bytes: *u, Valid: true}, nil
 }
 
 // ScanUUID takes the value from pgx.
-func (u *binaryUUID) ScanUUID(v pgtype.UUID) error {
+func (u *BinaryUUID) ScanUUID(v pgtype.UUID) error {
 	if !v.Valid {
 		return errors.New("cannot scan NULL into a UUID")
 	}

@@ -1,4 +1,4 @@
-package postgres
+package conn
 
 import (
 	"context"
@@ -51,11 +51,11 @@ func inTurn(hooks ...ConnectHook) ConnectHook {
 	}
 }
 
-// dialAlone opens a connection that belongs to no pool, as the pools open theirs.
-func (s *Store) dialAlone(ctx context.Context) (*pgx.Conn, error) {
-	config := s.dial.ConnConfig.Copy()
-	if s.dial.BeforeConnect != nil {
-		if err := s.dial.BeforeConnect(ctx, config); err != nil {
+// DialAlone opens a connection that belongs to no pool, as the pools open theirs.
+func (d *DB) DialAlone(ctx context.Context) (*pgx.Conn, error) {
+	config := d.Dial.ConnConfig.Copy()
+	if d.Dial.BeforeConnect != nil {
+		if err := d.Dial.BeforeConnect(ctx, config); err != nil {
 			return nil, err
 		}
 	}
@@ -63,22 +63,22 @@ func (s *Store) dialAlone(ctx context.Context) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.dial.AfterConnect(ctx, conn); err != nil {
+	if err := d.Dial.AfterConnect(ctx, conn); err != nil {
 		return nil, errors.Join(err, conn.Close(ctx))
 	}
 	return conn, nil
 }
 
-// share makes the caller's pool the general one.
-func (s *Store) share(ctx context.Context, pool *pgxpool.Pool) (err error) {
+// Share makes the caller's pool the general one.
+func (d *DB) Share(ctx context.Context, pool *pgxpool.Pool) (err error) {
 	base := pool.Config()
-	s.general, s.shared, s.dial = pool, true, base
-	s.patient = make(chan struct{}, max(base.MaxConns/2, 1))
-	if err = s.checkServer(ctx, pool); err != nil {
+	d.General, d.Shared, d.Dial = pool, true, base
+	d.patient = make(chan struct{}, max(base.MaxConns/2, 1))
+	if err = d.checkServer(ctx, pool); err != nil {
 		return err
 	}
 	prepareConfig(base)
-	if s.unpinned {
+	if d.Unpinned {
 		delete(base.ConnConfig.RuntimeParams, "search_path")
 	} else {
 		base.AfterConnect = both(base.AfterConnect, func(ctx context.Context, conn *pgx.Conn) error { // overrides what the caller's hook has set
@@ -86,15 +86,15 @@ func (s *Store) share(ctx context.Context, pool *pgxpool.Pool) (err error) {
 			return err
 		})
 	}
-	base.BeforeConnect = inTurn(base.BeforeConnect, s.options.Connect)
+	base.BeforeConnect = inTurn(base.BeforeConnect, d.Options.Connect)
 	// What these do is for the caller's own use of its connections.
 	base.PrepareConn, base.BeforeAcquire, base.AfterRelease = nil, nil, nil //nolint:staticcheck // the pool may have the old hook
 	base.MinConns, base.MinIdleConns = 0, 0
 	base.MaxConnIdleTime = max(base.MaxConnIdleTime, time.Minute)
-	if s.beats.pool, err = pgxpool.NewWithConfig(ctx, s.beats.configured(base)); err != nil {
+	if d.Beats.Pool, err = pgxpool.NewWithConfig(ctx, d.Beats.configured(base)); err != nil {
 		return err
 	}
-	return s.openEngine(ctx, base)
+	return d.openEngine(ctx, base)
 }
 
 // both calls one function after another.
@@ -113,11 +113,11 @@ func both(first, second func(context.Context, *pgx.Conn) error) func(context.Con
 // know registers the types of our parameters with a connection, for when nothing is
 // prepared.
 func know(m *pgtype.Map) {
-	if _, known := m.TypeForValue(uuidArray(nil)); known {
+	if _, known := m.TypeForValue(UUIDs(nil)); known {
 		return
 	}
 	m.RegisterDefaultPgType(uuid.UUID{}, "uuid")
-	m.RegisterDefaultPgType(uuidArray(nil), "_uuid")
+	m.RegisterDefaultPgType(UUIDs(nil), "_uuid")
 }
 
 // lend sends a batch on a connection of a pool that may be the caller's.
