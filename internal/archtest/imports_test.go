@@ -54,12 +54,15 @@ var law = map[string][]string{
 	"durable/*":           {"durable", "store", "lease"},
 	"durable/durabletest": {"durable", "store", "store/memory", "lease"}, // memory: what the kit for users runs on
 
-	"store/memory":              {"store", "lock", "lease", "internal/admit", "internal/board", "internal/rules"},
-	"store/postgres":            {"store", "lock", "lease", "internal/admit", "internal/aside", "internal/board", "internal/rules", "internal/secret", "internal/storable", "db", "store/postgres/internal/*"},
-	"store/postgres/internal/*": {},
-	"store/sqlite":              {"store", "lock", "lease", "internal/admit", "internal/aside", "internal/board", "internal/rules", "db/sqlite", "store/sqlite/internal/*"},
-	"store/sqlite/internal/*":   {},
-	"store/backend":             {"store", "lock", "lease", "lock/redislock", "store/postgres", "store/sqlite", "store/memory"},
+	"store/memory":                    {"store", "lock", "lease", "internal/admit", "internal/board", "internal/rules"},
+	"store/postgres":                  {"store", "lock", "lease", "internal/admit", "internal/aside", "internal/board", "internal/rules", "internal/secret", "internal/storable", "db", "store/postgres/internal/*"},
+	"store/postgres/internal/conn":    {"store", "lease", "internal/secret", "store/postgres/internal/queries", "store/postgres/internal/witness"},
+	"store/postgres/internal/schema":  {"store", "lease", "db", "store/postgres/internal/conn", "store/postgres/internal/queries"},
+	"store/postgres/internal/examine": {"store", "internal/rules", "internal/storable", "store/postgres/internal/conn", "store/postgres/internal/queries", "store/postgres/internal/schema"},
+	"store/postgres/internal/*":       {},
+	"store/sqlite":                    {"store", "lock", "lease", "internal/admit", "internal/aside", "internal/board", "internal/rules", "db/sqlite", "store/sqlite/internal/*"},
+	"store/sqlite/internal/*":         {},
+	"store/backend":                   {"store", "lock", "lease", "lock/redislock", "store/postgres", "store/sqlite", "store/memory"},
 
 	"durablecmd/builtin":    {"durable", "store"},
 	"durablecmd":            {"operate/access", "operate/api", "operate/dashboard", "internal/wire", "internal/storable", "observe", "observe/metrics", "observe/events", "observe/logs", "observe/tracing", "internal/otlp", "operate", "store/backend", "durablecmd/builtin", "durable", "store", "lock", "lease", "store/memory"},

@@ -91,7 +91,7 @@ func wordsElsewhere(t tree) []string {
 		}
 		ast.Inspect(f.syntax, func(n ast.Node) bool {
 			if call, ok := n.(*ast.CallExpr); ok {
-				if called, ok := call.Fun.(*ast.SelectorExpr); ok && called.Sel.Name == "fail" {
+				if called, ok := call.Fun.(*ast.SelectorExpr); ok && strings.EqualFold(called.Sel.Name, "fail") {
 					return false // it names the call that has failed
 				}
 			}
