@@ -136,7 +136,7 @@ func asked(request *store.ClaimRequest) (lines, takes []int32) {
 // which it has read what they admit.
 func (a *admission) take(ctx context.Context) (gates []int64, err error) {
 	lines, takes := asked(a.request)
-	b := a.Store.db.NewBatch()
+	b := a.db.NewBatch()
 	b.Add(queries.Begin)
 	if a.db.Unpinned {
 		b.Add(queries.Pin)
@@ -177,7 +177,7 @@ func (a *admission) exhausts(d *admit.Decision) bool {
 func (a *admission) readBelow(ctx context.Context, gates []int64) error {
 	a.input.Waiters, a.used = a.input.Waiters[:0], markArgs{}
 	clear(a.said)
-	b := a.Store.db.NewBatch()
+	b := a.db.NewBatch()
 	a.addLines(b, gates, nil)
 	began := lease.Elapsed()
 	err := a.db.Send(ctx, a.session, b)

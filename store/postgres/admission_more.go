@@ -43,7 +43,7 @@ func (a *admission) readMore(ctx context.Context, taken []int64) error {
 	if _, err := a.uses(ctx, nil); err != nil { // of those that were read last
 		return err
 	}
-	b := a.Store.db.NewBatch()
+	b := a.db.NewBatch()
 	a.addRates(b)
 	a.addOwners(b)
 	a.addExecuting(b)
@@ -215,7 +215,7 @@ func (a *admission) hold(ctx context.Context) error {
 		}
 	}
 	free := map[store.RunID]struct{}{}
-	b := a.Store.db.NewBatch()
+	b := a.db.NewBatch()
 	b.Add(queries.FreeWaiters, c.gates, c.lanes, c.dues, c.ids).Query(conn.ScanInto(free))
 	if len(c.ids) == 0 {
 		return nil

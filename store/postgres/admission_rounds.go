@@ -124,7 +124,7 @@ func (a *admission) readShallow(ctx context.Context) error {
 	if len(shallow) == 0 {
 		return nil
 	}
-	b := a.Store.db.NewBatch()
+	b := a.db.NewBatch()
 	a.addReadEntries(b, shallow)
 	return a.db.Send(ctx, a.session, b)
 }
@@ -210,7 +210,7 @@ func (a *admission) readOthers(ctx context.Context, taken, gates []int64) error 
 	var free []int64
 	if len(gates) > 0 {
 		a.others = gates
-		b := a.Store.db.NewBatch()
+		b := a.db.NewBatch()
 		b.Add(queries.LockGates, gates).Query(func(rows pgx.Rows) (err error) {
 			free, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 			return err
@@ -224,7 +224,7 @@ func (a *admission) readOthers(ctx context.Context, taken, gates []int64) error 
 			a.input.Gates = append(a.input.Gates, admit.Gate{ID: admit.GateID(gate), Busy: true})
 		}
 	}
-	b := a.Store.db.NewBatch()
+	b := a.db.NewBatch()
 	a.addEntries(b, taken, free)
 	reads := slices.DeleteFunc(slices.Clone(free), func(gate int64) bool { return admit.IsSet(admit.GateID(gate)) })
 	var found []admit.Gate

@@ -37,7 +37,7 @@ func (c *candidates) addAt(w *admit.Waiter, gate admit.GateID, due time.Time) {
 
 // write writes what was decided and ends the transaction.
 func (a *admission) write(ctx context.Context, d *admit.Decision) error {
-	b := a.Store.db.NewBatch()
+	b := a.db.NewBatch()
 	a.addLeavers(b, d)
 	a.addRefused(b, d)
 	a.addAsked(b, d)
