@@ -1,5 +1,3 @@
--- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
-
 -- name: Run :one
 -- Index: runs_pkey, lanes_pkey, workers_pkey, problems_pkey, attempts_pkey. Locks: none.
 SELECT
@@ -44,7 +42,7 @@ SELECT
     )::text AS schedule,
     coalesce(runs.occurs_at, '')::text AS occurs_at,
     CASE
-        WHEN runs.state = 2 THEN ''
+        WHEN runs.state = durable.succeeded() THEN ''
         ELSE coalesce(
             (
                 SELECT problems.reason
@@ -134,7 +132,7 @@ SELECT
     )::text AS schedule,
     coalesce(runs.occurs_at, '')::text AS occurs_at,
     CASE
-        WHEN runs.state = 2 THEN ''
+        WHEN runs.state = durable.succeeded() THEN ''
         ELSE coalesce(
             (
                 SELECT problems.reason
@@ -197,7 +195,7 @@ WHERE runs.id < @below
   )
   AND (
       @error_text::text = ''
-      OR runs.state <> 2 AND pg_catalog.strpos(
+      OR runs.state <> durable.succeeded() AND pg_catalog.strpos(
           coalesce(
               (
                   SELECT problems.reason
@@ -285,7 +283,7 @@ FROM (
     ORDER BY runs.id DESC
     LIMIT @examined
 ) newest
-WHERE newest.state = 1
+WHERE newest.state = durable.running()
   AND NOT EXISTS (
       SELECT
       FROM durable.leases
@@ -337,7 +335,7 @@ SELECT
     )::text AS schedule,
     coalesce(runs.occurs_at, '')::text AS occurs_at,
     CASE
-        WHEN runs.state = 2 THEN ''
+        WHEN runs.state = durable.succeeded() THEN ''
         ELSE coalesce(
             (
                 SELECT problems.reason
@@ -401,7 +399,7 @@ WHERE runs.id = ANY (@ids::uuid[])
   )
   AND (
       @error_text::text = ''
-      OR runs.state <> 2 AND pg_catalog.strpos(
+      OR runs.state <> durable.succeeded() AND pg_catalog.strpos(
           coalesce(
               (
                   SELECT problems.reason
@@ -470,7 +468,7 @@ SELECT
                     FROM durable.leases
                     LIMIT @most::int
                 ))
-              AND runs.state = 1
+              AND runs.state = durable.running()
         ) leased
     ) AS running,
     (
@@ -478,7 +476,7 @@ SELECT
         FROM (
             SELECT
             FROM durable.problems
-            WHERE state = 4
+            WHERE state = durable.dead()
             LIMIT @most::int
         ) ended_dead
     ) AS dead,
@@ -487,7 +485,7 @@ SELECT
         FROM (
             SELECT
             FROM durable.problems
-            WHERE state = 5
+            WHERE state = durable.cancelled()
             LIMIT @most::int
         ) ended_cancelled
     ) AS cancelled;
@@ -499,33 +497,33 @@ SELECT
 -- ones. What passes is decided before the rows are grouped. Locks: none.
 WITH named AS MATERIALIZED (
     (
-        SELECT 0 AS state, ready.run_id AS id
+        SELECT durable.pending() AS state, ready.run_id AS id
         FROM durable.ready
-        WHERE 0 = ANY (@states::smallint[])
+        WHERE durable.pending() = ANY (@states::smallint[])
           AND ready.lane = ANY (@lines::int[])
         LIMIT @most::int
     )
     UNION ALL
     (
-        SELECT 0 AS state, limited.run_id AS id
+        SELECT durable.pending() AS state, limited.run_id AS id
         FROM durable.waiting limited
-        WHERE 0 = ANY (@states::smallint[])
+        WHERE durable.pending() = ANY (@states::smallint[])
           AND limited.lane = ANY (@lines::int[])
         LIMIT @most::int
     )
     UNION ALL
     (
-        SELECT DISTINCT 1 AS state, pg_catalog.unnest(leases.run_ids) AS id
+        SELECT DISTINCT durable.running() AS state, pg_catalog.unnest(leases.run_ids) AS id
         FROM durable.leases
-        WHERE 1 = ANY (@states::smallint[])
+        WHERE durable.running() = ANY (@states::smallint[])
         LIMIT @most::int
     )
     UNION ALL
     (
         SELECT problems.state, problems.run_id AS id
         FROM durable.problems
-        WHERE problems.state = 4
-          AND 4 = ANY (@states::smallint[])
+        WHERE problems.state = durable.dead()
+          AND durable.dead() = ANY (@states::smallint[])
           AND problems.lane = ANY (@lines::int[])
         LIMIT @most::int
     )
@@ -533,19 +531,19 @@ WITH named AS MATERIALIZED (
     (
         SELECT problems.state, problems.run_id AS id
         FROM durable.problems
-        WHERE problems.state = 5
-          AND 5 = ANY (@states::smallint[])
+        WHERE problems.state = durable.cancelled()
+          AND durable.cancelled() = ANY (@states::smallint[])
           AND problems.lane = ANY (@lines::int[])
         LIMIT @most::int
     )
 ), examined AS (
     (
         SELECT
-            2 AS sought,
+            durable.succeeded() AS sought,
             newest.id, newest.state, newest.lane, newest.tags, newest.key, newest.schedule,
             newest.worker, newest.finished_at, newest.metadata, newest.args
         FROM durable.runs newest
-        WHERE 2 = ANY (@states::smallint[])
+        WHERE durable.succeeded() = ANY (@states::smallint[])
           AND newest.id < @below
           AND newest.id >= @from_id
         ORDER BY newest.id DESC
@@ -611,7 +609,7 @@ WITH named AS MATERIALIZED (
             )
             AND (
                 @error_text::text = ''
-                OR runs.state <> 2 AND pg_catalog.strpos(
+                OR runs.state <> durable.succeeded() AND pg_catalog.strpos(
                     coalesce(
                         (
                             SELECT problems.reason
@@ -696,7 +694,7 @@ WHERE runs.id = ANY (@ids::uuid[])
   )
   AND (
       @error_text::text = ''
-      OR runs.state <> 2 AND pg_catalog.strpos(
+      OR runs.state <> durable.succeeded() AND pg_catalog.strpos(
           coalesce(
               (
                   SELECT problems.reason
@@ -777,13 +775,13 @@ WHERE pg_namespace.nspname = @schema_name::text
 -- Locks: none.
 SELECT
     count(*) AS total,
-    count(*) FILTER (WHERE state = 2) AS succeeded
+    count(*) FILTER (WHERE state = durable.succeeded()) AS succeeded
 FROM durable.runs TABLESAMPLE SYSTEM (@percent::real);
 
 -- name: CountSucceededAtEnds :one
 -- The succeeded ones among the newest and the oldest runs.
 -- Index: runs_pkey from both ends, so many rows of each and no more. Locks: none.
-SELECT count(*) FILTER (WHERE ends.state = 2)
+SELECT count(*) FILTER (WHERE ends.state = durable.succeeded())
 FROM (
     (
         SELECT id, state
@@ -813,6 +811,6 @@ FROM durable.waiting TABLESAMPLE SYSTEM (@percent::real);
 -- name: SampleProblems :one
 -- About so many percent of the pages of problems. Locks: none.
 SELECT
-    count(*) FILTER (WHERE state = 4) AS dead,
-    count(*) FILTER (WHERE state = 5) AS cancelled
+    count(*) FILTER (WHERE state = durable.dead()) AS dead,
+    count(*) FILTER (WHERE state = durable.cancelled()) AS cancelled
 FROM durable.problems TABLESAMPLE SYSTEM (@percent::real);

@@ -1,4 +1,3 @@
--- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 -- Crash policies: 0 retry, 1 dead.
 
 -- name: SweepDue :one
@@ -95,11 +94,11 @@ WHERE jobs.retention <> 0;
 SELECT
     runs.id,
     coalesce(
-        runs.state IN (2, 4, 5)
+        runs.state IN (durable.succeeded(), durable.dead(), durable.cancelled())
 -- block: over
             AND runs.finished_at < now() - coalesce(
                 (@own::jsonb ->> (abs(runs.lane)::text))::bigint,
-                CASE runs.state WHEN 4 THEN @dead::bigint ELSE @ended::bigint END
+                CASE runs.state WHEN durable.dead() THEN @dead::bigint ELSE @ended::bigint END
             ) * interval '1 microsecond'
 -- end
         ,
@@ -129,20 +128,20 @@ FROM durable.runs
 WHERE runs.ctid >= format('(%s,0)', @from_block::bigint)::tid
   AND runs.ctid < format('(%s,0)', @to_block::bigint)::tid
   AND (
-      runs.state IN (2, 4, 5)
+      runs.state IN (durable.succeeded(), durable.dead(), durable.cancelled())
 -- block: over
           AND runs.finished_at < now() - coalesce(
               (@own::jsonb ->> (abs(runs.lane)::text))::bigint,
-              CASE runs.state WHEN 4 THEN @dead::bigint ELSE @ended::bigint END
+              CASE runs.state WHEN durable.dead() THEN @dead::bigint ELSE @ended::bigint END
           ) * interval '1 microsecond'
 -- end
-      OR runs.state = 1
+      OR runs.state = durable.running()
           AND NOT EXISTS (
               SELECT
               FROM durable.leases
               WHERE leases.claim_id = runs.claim_id
           )
-      OR runs.state = 0
+      OR runs.state = durable.pending()
           AND NOT EXISTS (
               SELECT
               FROM durable.ready
@@ -155,13 +154,13 @@ WHERE runs.ctid >= format('(%s,0)', @from_block::bigint)::tid
               AND EXISTS (
                   SELECT
                   FROM durable.waiting
-                  WHERE waiting.gate = ANY (runs.gates || 0::bigint)
+                  WHERE waiting.gate = ANY (runs.gates || durable.all_permits()::bigint)
                     AND waiting.lane = runs.lane
                     AND waiting.due_at = runs.due_at
                     AND waiting.run_id = runs.id
               )
           )
-      OR runs.state = 0
+      OR runs.state = durable.pending()
           AND runs.gates IS NOT NULL
           AND EXISTS (
               SELECT
@@ -169,7 +168,7 @@ WHERE runs.ctid >= format('(%s,0)', @from_block::bigint)::tid
               WHERE NOT EXISTS (
                   SELECT
                   FROM durable.limit_lanes
-                  WHERE limit_lanes.limit_id = (abs(own.gate) >> 43)::int
+                  WHERE limit_lanes.limit_id = durable.limit_of(abs(own.gate))
                     AND limit_lanes.lane = runs.lane
               )
           )
@@ -184,7 +183,7 @@ INSERT INTO durable.ready (lane, due_at, run_id)
 SELECT runs.lane, runs.due_at, runs.id
 FROM durable.runs
 WHERE runs.id = ANY (@ids::uuid[])
-  AND runs.state = 0
+  AND runs.state = durable.pending()
   AND runs.gates IS NULL
 FOR NO KEY UPDATE SKIP LOCKED
 ON CONFLICT DO NOTHING;
@@ -196,12 +195,12 @@ WITH mended AS MATERIALIZED (
     SELECT runs.id, runs.lane, runs.due_at, runs.gates, runs.limits, runs.strict
     FROM durable.runs
     WHERE runs.id = ANY (@ids::uuid[])
-      AND runs.state = 0
+      AND runs.state = durable.pending()
       AND runs.gates IS NOT NULL
       AND NOT EXISTS (
           SELECT
           FROM durable.waiting
-          WHERE waiting.gate = ANY (runs.gates || 0::bigint)
+          WHERE waiting.gate = ANY (runs.gates || durable.all_permits()::bigint)
             AND waiting.lane = runs.lane
             AND waiting.due_at = runs.due_at
             AND waiting.run_id = runs.id
@@ -210,13 +209,13 @@ WITH mended AS MATERIALIZED (
 ), listed AS (
 -- block: read-lines of mended
     INSERT INTO durable.limit_lanes (limit_id, lane)
-    SELECT DISTINCT (abs(own.gate) >> 43)::int, mended.lane
+    SELECT DISTINCT durable.limit_of(abs(own.gate)), mended.lane
     FROM mended
     CROSS JOIN LATERAL pg_catalog.unnest(mended.gates) AS own (gate)
     WHERE NOT EXISTS (
         SELECT
         FROM durable.limit_lanes known
-        WHERE known.limit_id = (abs(own.gate) >> 43)::int
+        WHERE known.limit_id = durable.limit_of(abs(own.gate))
           AND known.lane = mended.lane
     )
     ORDER BY 1, 2
@@ -254,14 +253,14 @@ WITH mended AS MATERIALIZED (
                     LIMIT 1
                 )
             END,
-            0
+            durable.all_permits()
         ),
         mended.lane,
         mended.due_at,
         mended.id,
         pg_catalog.cardinality(mended.gates) <> 1
             OR pg_catalog.cardinality(mended.limits) <> 1
-            OR mended.limits[1] ~ '[*!]'
+            OR durable.says_more(mended.limits[1])
     FROM mended
 -- end
     ON CONFLICT DO NOTHING
@@ -285,7 +284,7 @@ WITH unread AS MATERIALIZED (
     SELECT runs.id, runs.lane, runs.due_at, runs.gates
     FROM durable.runs
     WHERE runs.id = ANY (@ids::uuid[])
-      AND runs.state = 0
+      AND runs.state = durable.pending()
       AND runs.gates IS NOT NULL
       AND EXISTS (
           SELECT
@@ -293,7 +292,7 @@ WITH unread AS MATERIALIZED (
           WHERE NOT EXISTS (
               SELECT
               FROM durable.limit_lanes
-              WHERE limit_lanes.limit_id = (abs(own.gate) >> 43)::int
+              WHERE limit_lanes.limit_id = durable.limit_of(abs(own.gate))
                 AND limit_lanes.lane = runs.lane
           )
       )
@@ -301,13 +300,13 @@ WITH unread AS MATERIALIZED (
 ), listed AS (
 -- block: read-lines of unread
     INSERT INTO durable.limit_lanes (limit_id, lane)
-    SELECT DISTINCT (abs(own.gate) >> 43)::int, unread.lane
+    SELECT DISTINCT durable.limit_of(abs(own.gate)), unread.lane
     FROM unread
     CROSS JOIN LATERAL pg_catalog.unnest(unread.gates) AS own (gate)
     WHERE NOT EXISTS (
         SELECT
         FROM durable.limit_lanes known
-        WHERE known.limit_id = (abs(own.gate) >> 43)::int
+        WHERE known.limit_id = durable.limit_of(abs(own.gate))
           AND known.lane = unread.lane
     )
     ORDER BY 1, 2
@@ -317,7 +316,7 @@ WITH unread AS MATERIALIZED (
     INSERT INTO durable.turns (line, due_at, gate)
     SELECT DISTINCT waiting.lane, waiting.due_at, waiting.gate
     FROM unread
-    JOIN durable.waiting ON waiting.gate = ANY (unread.gates || 0::bigint)
+    JOIN durable.waiting ON waiting.gate = ANY (unread.gates || durable.all_permits()::bigint)
         AND waiting.lane = unread.lane
         AND waiting.due_at = unread.due_at
         AND waiting.run_id = unread.id
@@ -364,18 +363,18 @@ WITH keyed AS MATERIALIZED (
     FROM durable.runs
     WHERE runs.id = ANY (@ids::uuid[])
       AND runs.id <> ALL (ARRAY(SELECT kept.id FROM kept))
-      AND runs.state IN (2, 4, 5)
+      AND runs.state IN (durable.succeeded(), durable.dead(), durable.cancelled())
 -- block: over
       AND runs.finished_at < now() - coalesce(
           (@own::jsonb ->> (abs(runs.lane)::text))::bigint,
-          CASE runs.state WHEN 4 THEN @dead::bigint ELSE @ended::bigint END
+          CASE runs.state WHEN durable.dead() THEN @dead::bigint ELSE @ended::bigint END
       ) * interval '1 microsecond'
 -- end
     FOR UPDATE SKIP LOCKED
 ), deleted AS (
     DELETE FROM durable.runs
     WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
-    RETURNING id, 5 AS state, strict
+    RETURNING id, durable.cancelled() AS state, strict
 ), finished AS (
 -- block: end-permits of deleted
     DELETE FROM durable.permits
@@ -383,7 +382,7 @@ WITH keyed AS MATERIALIZED (
     WHERE deleted.strict IS NOT NULL
       AND permits.gate = ANY (deleted.strict)
       AND permits.owner = deleted.id
-      AND (permits.until = 'f' OR deleted.state <> 4)
+      AND (permits.until = durable.until_finished() OR deleted.state <> durable.dead())
     RETURNING permits.gate
 -- end
 ), touched AS (
@@ -391,7 +390,7 @@ WITH keyed AS MATERIALIZED (
 ), freed AS (
 -- block: free of touched
     INSERT INTO durable.turns (line, due_at, gate)
-    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    SELECT durable.line_of_gate(freed.gate), clock_timestamp(), freed.gate
     FROM (SELECT DISTINCT touched.gate FROM touched) freed
 -- end
     RETURNING line
@@ -444,7 +443,7 @@ WITH locked_runs AS MATERIALIZED (
     SELECT runs.id, runs.claim_id, runs.gates
     FROM durable.runs
     WHERE runs.id = ANY (@ids::uuid[])
-      AND runs.state = 1
+      AND runs.state = durable.running()
       AND coalesce(runs.claim_id::text, '') = @claims::jsonb ->> (runs.id::text)
     FOR NO KEY UPDATE SKIP LOCKED
 ), returned AS (
@@ -453,27 +452,29 @@ WITH locked_runs AS MATERIALIZED (
         attempt = greatest(attempt - 1, 0),
         due_at = now(),
         state = CASE
-            WHEN on_crash <> 0 THEN 4
+            WHEN on_crash <> durable.crash_retry() THEN durable.dead()
 -- block: released
-            WHEN cancel IS NOT NULL THEN 5
-            ELSE 0
+            WHEN cancel IS NOT NULL THEN durable.cancelled()
+            ELSE durable.pending()
 -- end
         END,
-        finished_at = CASE WHEN cancel IS NOT NULL OR on_crash <> 0 THEN now() END
+        finished_at = CASE
+            WHEN cancel IS NOT NULL OR on_crash <> durable.crash_retry() THEN now()
+        END
     WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
-      AND state = 1
+      AND state = durable.running()
     RETURNING
         id, lane, due_at, state, crash_count, worker, cancel, gates, limits, strict
 ), listed AS (
 -- block: read-lines of returned
     INSERT INTO durable.limit_lanes (limit_id, lane)
-    SELECT DISTINCT (abs(own.gate) >> 43)::int, returned.lane
+    SELECT DISTINCT durable.limit_of(abs(own.gate)), returned.lane
     FROM returned
     CROSS JOIN LATERAL pg_catalog.unnest(returned.gates) AS own (gate)
     WHERE NOT EXISTS (
         SELECT
         FROM durable.limit_lanes known
-        WHERE known.limit_id = (abs(own.gate) >> 43)::int
+        WHERE known.limit_id = durable.limit_of(abs(own.gate))
           AND known.lane = returned.lane
     )
     ORDER BY 1, 2
@@ -485,7 +486,7 @@ WITH locked_runs AS MATERIALIZED (
     SELECT returned.lane, returned.due_at, returned.id
     FROM returned
 -- end
-    WHERE returned.state = 0
+    WHERE returned.state = durable.pending()
       AND returned.gates IS NULL
 ), lined AS (
 -- block: enter-waiting of returned
@@ -519,17 +520,17 @@ WITH locked_runs AS MATERIALIZED (
                     LIMIT 1
                 )
             END,
-            0
+            durable.all_permits()
         ),
         returned.lane,
         returned.due_at,
         returned.id,
         pg_catalog.cardinality(returned.gates) <> 1
             OR pg_catalog.cardinality(returned.limits) <> 1
-            OR returned.limits[1] ~ '[*!]'
+            OR durable.says_more(returned.limits[1])
     FROM returned
 -- end
-    WHERE returned.state = 0
+    WHERE returned.state = durable.pending()
       AND returned.gates IS NOT NULL
     RETURNING gate, lane, due_at
 ), announced AS (
@@ -541,7 +542,7 @@ WITH locked_runs AS MATERIALIZED (
 ), over AS (
     SELECT returned.id, returned.state, returned.strict
     FROM returned
-    WHERE returned.state >= 2
+    WHERE durable.is_ended(returned.state)
 ), finished AS (
 -- block: end-permits of over
     DELETE FROM durable.permits
@@ -549,7 +550,7 @@ WITH locked_runs AS MATERIALIZED (
     WHERE over.strict IS NOT NULL
       AND permits.gate = ANY (over.strict)
       AND permits.owner = over.id
-      AND (permits.until = 'f' OR over.state <> 4)
+      AND (permits.until = durable.until_finished() OR over.state <> durable.dead())
     RETURNING permits.gate
 -- end
 ), gone AS (
@@ -596,7 +597,7 @@ WITH locked_runs AS MATERIALIZED (
 ), freed AS (
 -- block: free of touched
     INSERT INTO durable.turns (line, due_at, gate)
-    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    SELECT durable.line_of_gate(freed.gate), clock_timestamp(), freed.gate
     FROM (SELECT DISTINCT touched.gate FROM touched) freed
 -- end
     RETURNING line
@@ -607,12 +608,12 @@ WITH locked_runs AS MATERIALIZED (
         now(),
         returned.state,
         CASE
-            WHEN returned.state = 5 THEN returned.cancel
+            WHEN returned.state = durable.cancelled() THEN returned.cancel
             ELSE @stranded_dead::text
         END,
         abs(returned.lane)
     FROM returned
-    WHERE returned.state <> 0
+    WHERE returned.state <> durable.pending()
     ON CONFLICT DO NOTHING
 )
 SELECT
@@ -691,7 +692,7 @@ WITH released AS (
         FROM durable.permits stale
         WHERE stale.at < now() - interval '1 minute'
           AND CASE stale.until
-              WHEN 's' THEN NOT EXISTS (
+              WHEN durable.until_settled() THEN NOT EXISTS (
                       SELECT
                       FROM durable.leases
                       WHERE leases.claim_id = stale.owner
@@ -701,14 +702,18 @@ WITH released AS (
                       FROM durable.runs
                       WHERE runs.id = ANY (stale.runs)
                         AND runs.claim_id = stale.owner
-                        AND runs.state = 1
+                        AND runs.state = durable.running()
                   )
-              WHEN 'x' THEN stale.expires_at < now() - interval '1 hour'
+              WHEN durable.until_expires() THEN stale.expires_at < now() - interval '1 hour'
               ELSE NOT EXISTS (
                   SELECT
                   FROM durable.runs
                   WHERE runs.id = stale.owner
-                    AND (runs.state < 2 OR stale.until = 'k' AND runs.state = 4)
+                    AND (
+                        durable.is_unfinished(runs.state)
+                        OR stale.until = durable.until_finished_or_revived()
+                        AND runs.state = durable.dead()
+                    )
               )
           END
         LIMIT @most
@@ -720,7 +725,7 @@ WITH released AS (
 ), freed AS (
 -- block: free of touched
     INSERT INTO durable.turns (line, due_at, gate)
-    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    SELECT durable.line_of_gate(freed.gate), clock_timestamp(), freed.gate
     FROM (SELECT DISTINCT touched.gate FROM touched) freed
 -- end
 )
@@ -846,7 +851,7 @@ DELETE FROM durable.gates
 WHERE gate = ANY (ARRAY(
     SELECT old.gate
     FROM durable.gates old
-    JOIN durable.limits ON limits.id = (abs(old.gate) >> 43)::int
+    JOIN durable.limits ON limits.id = durable.limit_of(abs(old.gate))
     CROSS JOIN (SELECT (extract(epoch FROM now()) * 1000000)::bigint AS now) moment
     WHERE (old.not_before IS NULL OR old.not_before < now())
       AND coalesce(old.tat, 0) / 1000 + limits.period < moment.now

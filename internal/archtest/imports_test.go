@@ -17,6 +17,7 @@ var law = map[string][]string{
 	"internal/aside":      {},
 	"internal/cron":       {},
 	"internal/secret":     {},
+	"internal/sqlwords":   {},
 	"internal/storable":   {},
 	"internal/saturate":   {},
 	"internal/protocol":   {"lease", "internal/saturate"},
@@ -55,7 +56,7 @@ var law = map[string][]string{
 	"durable/durabletest": {"durable", "store", "store/memory", "lease"}, // memory: what the kit for users runs on
 
 	"store/memory":              {"store", "lock", "lease", "internal/admit", "internal/board", "internal/rules"},
-	"store/postgres":            {"store", "lock", "lease", "internal/admit", "internal/aside", "internal/board", "internal/rules", "internal/secret", "internal/storable", "db", "store/postgres/internal/*"},
+	"store/postgres":            {"store", "lock", "lease", "internal/admit", "internal/aside", "internal/board", "internal/rules", "internal/secret", "internal/sqlwords", "internal/storable", "db", "store/postgres/internal/*"},
 	"store/postgres/internal/*": {},
 	"store/sqlite":              {"store", "lock", "lease", "internal/admit", "internal/aside", "internal/board", "internal/rules", "db/sqlite", "store/sqlite/internal/*"},
 	"store/sqlite/internal/*":   {},

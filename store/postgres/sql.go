@@ -14,13 +14,24 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/durable-worker/durable-worker/db"
+	"github.com/durable-worker/durable-worker/internal/sqlwords"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
 const defaultSchema = "durable"
 
-// namespace rewrites statements for a schema of another name, each once.
+// words are those of db/words.sql. It panics where the file is not what the tests have seen.
+var words = sync.OnceValue(func() sqlwords.Words { //nolint:gochecknoglobals // read once from the program itself
+	words, err := sqlwords.Parse(db.Words)
+	if err != nil {
+		panic("postgres: words.sql: " + err.Error())
+	}
+	return words
+})
+
+// namespace rewrites statements, each once: it spells their words out, and names the schema.
 type namespace struct {
 	schema string
 	texts  sync.Map // statement as generated -> statement as sent
@@ -28,15 +39,15 @@ type namespace struct {
 
 // sql returns the statement as it is sent.
 func (n *namespace) sql(text string) string {
-	if n.schema == defaultSchema {
-		return text
-	}
 	if known, ok := n.texts.Load(text); ok {
 		return known.(string) //nolint:forcetypeassert // only strings are stored
 	}
-	renamed := n.rename(text)
-	n.texts.Store(text, renamed)
-	return renamed
+	sent := words().SpellOut(text)
+	if n.schema != defaultSchema {
+		sent = n.rename(sent)
+	}
+	n.texts.Store(text, sent)
+	return sent
 }
 
 func (n *namespace) rename(text string) string {

@@ -69,33 +69,33 @@ func (q *Queries) Attempts(ctx context.Context, arg AttemptsParams) ([]AttemptsR
 const CountMatching = `-- name: CountMatching :many
 WITH named AS MATERIALIZED (
     (
-        SELECT 0 AS state, ready.run_id AS id
+        SELECT durable.pending() AS state, ready.run_id AS id
         FROM durable.ready
-        WHERE 0 = ANY ($1::smallint[])
+        WHERE durable.pending() = ANY ($1::smallint[])
           AND ready.lane = ANY ($2::int[])
         LIMIT $3::int
     )
     UNION ALL
     (
-        SELECT 0 AS state, limited.run_id AS id
+        SELECT durable.pending() AS state, limited.run_id AS id
         FROM durable.waiting limited
-        WHERE 0 = ANY ($1::smallint[])
+        WHERE durable.pending() = ANY ($1::smallint[])
           AND limited.lane = ANY ($2::int[])
         LIMIT $3::int
     )
     UNION ALL
     (
-        SELECT DISTINCT 1 AS state, pg_catalog.unnest(leases.run_ids) AS id
+        SELECT DISTINCT durable.running() AS state, pg_catalog.unnest(leases.run_ids) AS id
         FROM durable.leases
-        WHERE 1 = ANY ($1::smallint[])
+        WHERE durable.running() = ANY ($1::smallint[])
         LIMIT $3::int
     )
     UNION ALL
     (
         SELECT problems.state, problems.run_id AS id
         FROM durable.problems
-        WHERE problems.state = 4
-          AND 4 = ANY ($1::smallint[])
+        WHERE problems.state = durable.dead()
+          AND durable.dead() = ANY ($1::smallint[])
           AND problems.lane = ANY ($2::int[])
         LIMIT $3::int
     )
@@ -103,19 +103,19 @@ WITH named AS MATERIALIZED (
     (
         SELECT problems.state, problems.run_id AS id
         FROM durable.problems
-        WHERE problems.state = 5
-          AND 5 = ANY ($1::smallint[])
+        WHERE problems.state = durable.cancelled()
+          AND durable.cancelled() = ANY ($1::smallint[])
           AND problems.lane = ANY ($2::int[])
         LIMIT $3::int
     )
 ), examined AS (
     (
         SELECT
-            2 AS sought,
+            durable.succeeded() AS sought,
             newest.id, newest.state, newest.lane, newest.tags, newest.key, newest.schedule,
             newest.worker, newest.finished_at, newest.metadata, newest.args
         FROM durable.runs newest
-        WHERE 2 = ANY ($1::smallint[])
+        WHERE durable.succeeded() = ANY ($1::smallint[])
           AND newest.id < $4
           AND newest.id >= $5
         ORDER BY newest.id DESC
@@ -180,7 +180,7 @@ WITH named AS MATERIALIZED (
             )
             AND (
                 $15::text = ''
-                OR runs.state <> 2 AND pg_catalog.strpos(
+                OR runs.state <> durable.succeeded() AND pg_catalog.strpos(
                     coalesce(
                         (
                             SELECT problems.reason
@@ -323,7 +323,7 @@ SELECT
                     FROM durable.leases
                     LIMIT $1::int
                 ))
-              AND runs.state = 1
+              AND runs.state = durable.running()
         ) leased
     ) AS running,
     (
@@ -331,7 +331,7 @@ SELECT
         FROM (
             SELECT
             FROM durable.problems
-            WHERE state = 4
+            WHERE state = durable.dead()
             LIMIT $1::int
         ) ended_dead
     ) AS dead,
@@ -340,7 +340,7 @@ SELECT
         FROM (
             SELECT
             FROM durable.problems
-            WHERE state = 5
+            WHERE state = durable.cancelled()
             LIMIT $1::int
         ) ended_cancelled
     ) AS cancelled
@@ -376,7 +376,7 @@ func (q *Queries) CountSome(ctx context.Context, arg CountSomeParams) (CountSome
 }
 
 const CountSucceededAtEnds = `-- name: CountSucceededAtEnds :one
-SELECT count(*) FILTER (WHERE ends.state = 2)
+SELECT count(*) FILTER (WHERE ends.state = durable.succeeded())
 FROM (
     (
         SELECT id, state
@@ -451,7 +451,7 @@ WHERE runs.id = ANY ($1::uuid[])
   )
   AND (
       $14::text = ''
-      OR runs.state <> 2 AND pg_catalog.strpos(
+      OR runs.state <> durable.succeeded() AND pg_catalog.strpos(
           coalesce(
               (
                   SELECT problems.reason
@@ -695,7 +695,7 @@ SELECT
     )::text AS schedule,
     coalesce(runs.occurs_at, '')::text AS occurs_at,
     CASE
-        WHEN runs.state = 2 THEN ''
+        WHEN runs.state = durable.succeeded() THEN ''
         ELSE coalesce(
             (
                 SELECT problems.reason
@@ -757,7 +757,7 @@ WHERE runs.id < $1
   )
   AND (
       $13::text = ''
-      OR runs.state <> 2 AND pg_catalog.strpos(
+      OR runs.state <> durable.succeeded() AND pg_catalog.strpos(
           coalesce(
               (
                   SELECT problems.reason
@@ -945,7 +945,7 @@ SELECT
     )::text AS schedule,
     coalesce(runs.occurs_at, '')::text AS occurs_at,
     CASE
-        WHEN runs.state = 2 THEN ''
+        WHEN runs.state = durable.succeeded() THEN ''
         ELSE coalesce(
             (
                 SELECT problems.reason
@@ -1008,7 +1008,7 @@ WHERE runs.id = ANY ($1::uuid[])
   )
   AND (
       $14::text = ''
-      OR runs.state <> 2 AND pg_catalog.strpos(
+      OR runs.state <> durable.succeeded() AND pg_catalog.strpos(
           coalesce(
               (
                   SELECT problems.reason
@@ -1209,7 +1209,6 @@ func (q *Queries) NewestProblems(ctx context.Context, arg NewestProblemsParams) 
 }
 
 const Run = `-- name: Run :one
-
 SELECT
     runs.id,
     lanes.job,
@@ -1252,7 +1251,7 @@ SELECT
     )::text AS schedule,
     coalesce(runs.occurs_at, '')::text AS occurs_at,
     CASE
-        WHEN runs.state = 2 THEN ''
+        WHEN runs.state = durable.succeeded() THEN ''
         ELSE coalesce(
             (
                 SELECT problems.reason
@@ -1307,7 +1306,6 @@ type RunRow struct {
 	Error       string
 }
 
-// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 // Index: runs_pkey, lanes_pkey, workers_pkey, problems_pkey, attempts_pkey. Locks: none.
 func (q *Queries) Run(ctx context.Context, arg RunParams) (RunRow, error) {
 	row := q.db.QueryRow(ctx, Run, arg.ID)
@@ -1436,8 +1434,8 @@ func (q *Queries) RunsOfSchedule(ctx context.Context, arg RunsOfScheduleParams) 
 
 const SampleProblems = `-- name: SampleProblems :one
 SELECT
-    count(*) FILTER (WHERE state = 4) AS dead,
-    count(*) FILTER (WHERE state = 5) AS cancelled
+    count(*) FILTER (WHERE state = durable.dead()) AS dead,
+    count(*) FILTER (WHERE state = durable.cancelled()) AS cancelled
 FROM durable.problems TABLESAMPLE SYSTEM ($1::real)
 `
 
@@ -1478,7 +1476,7 @@ func (q *Queries) SampleReady(ctx context.Context, arg SampleReadyParams) (int64
 const SampleRuns = `-- name: SampleRuns :one
 SELECT
     count(*) AS total,
-    count(*) FILTER (WHERE state = 2) AS succeeded
+    count(*) FILTER (WHERE state = durable.succeeded()) AS succeeded
 FROM durable.runs TABLESAMPLE SYSTEM ($1::real)
 `
 
@@ -1527,7 +1525,7 @@ FROM (
     ORDER BY runs.id DESC
     LIMIT $3
 ) newest
-WHERE newest.state = 1
+WHERE newest.state = durable.running()
   AND NOT EXISTS (
       SELECT
       FROM durable.leases
