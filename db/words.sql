@@ -67,8 +67,7 @@ create function durable.line_of_gate(gate bigint) returns int
 -- says everything.
 create function durable.says_more(limit_use text) returns boolean
     language sql immutable return (limit_use ~ '[*!]');
--- How many places are in use where no more than an eighth of them, and one, are free: a place
--- that is given back is then wanted by a run that nothing else lets start.
+-- How many places are in use, at least, where few are free: an eighth of them and one, or less.
 create function durable.nearly_full(most int) returns int
     language sql immutable return (most - 1 - most / 8);
 

@@ -1,0 +1,24 @@
+-- Takes the runs of the CTE gone out of permits, with their places. A permit whose places are as
+-- many as its runs has one for each; else their weights say how many.
+SET (runs, k) = (
+    SELECT
+        coalesce(array_agg(staying.run ORDER BY staying.run), '{}'),
+        CASE
+            WHEN permits.k = cardinality(permits.runs) THEN count(*)
+            ELSE coalesce(
+                sum(
+                    (
+                        SELECT coalesce(
+                            runs.weights[array_position(runs.gates, permits.gate)],
+                            1
+                        )
+                        FROM durable.runs
+                        WHERE runs.id = staying.run
+                    )
+                ),
+                0
+            )
+        END
+    FROM unnest(permits.runs) AS staying (run)
+    WHERE staying.run NOT IN (SELECT gone.id FROM gone)
+)
