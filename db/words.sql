@@ -75,8 +75,24 @@ create function durable.nearly_full(most int) returns int
 -- one dimension 20 before the first. The array itself is out of line, and is not read.
 create function durable.runs_of(run_ids uuid[]) returns int
     language sql immutable return ((pg_column_size(run_ids) - 20) / 16);
+-- waiting.more: runs.limits says more of a run than that it takes one place of one gate.
+create function durable.is_more(of_gates bigint[], of_limits text[]) returns boolean
+language sql immutable return (
+    pg_catalog.cardinality(of_gates) <> 1
+    OR pg_catalog.cardinality(of_limits) <> 1
+    OR durable.says_more(of_limits[1])
+);
 -- A column that no index is used for.
 create function durable.unindexed(line int) returns int language sql immutable return (line + 0);
+
+-- The beginning of the step that an instant is in.
+create function durable.step_of(at timestamptz, step bigint) returns timestamptz
+language sql immutable return (
+    date_bin(step * interval '1 microsecond', at, timestamptz '2000-01-01 00:00:00+00')
+);
+-- A part of a room for each of several, rounded up.
+create function durable.part_of(room int, several bigint) returns bigint
+language sql immutable return ((room + several - 1) / greatest(several, 1));
 
 -- Watch: microseconds in a tenth of a second, and the bits of a lock that number the tenths.
 create function durable.tenth() returns int language sql immutable return 100000;
@@ -105,3 +121,139 @@ create function durable.outcome_log(outcomes jsonb, id uuid) returns text
     language sql immutable return (outcomes -> (id::text) ->> 7);
 create function durable.outcome_took(outcomes jsonb, id uuid) returns text
     language sql immutable return (outcomes -> (id::text) ->> 8);
+
+-- What follows reads tables, as a part of the statement that it is put into.
+
+create function durable.worker_name(of_worker int) returns text language sql stable return (
+    SELECT workers.name
+    FROM durable.workers
+    WHERE workers.id = of_worker
+);
+create function durable.schedule_name(of_schedule int) returns text language sql stable return (
+    SELECT schedules.name
+    FROM durable.schedules
+    WHERE schedules.id = of_schedule
+);
+-- Why a run failed the last time: what a problem says, or its last attempt.
+create function durable.fault_of(of_run uuid) returns text language sql stable return (
+    coalesce(
+        (
+            SELECT problems.reason
+            FROM durable.problems
+            WHERE problems.run_id = of_run
+        ),
+        (
+            SELECT attempts.error
+            FROM durable.attempts
+            WHERE attempts.run_id = of_run
+            ORDER BY attempts.fence DESC
+            LIMIT 1
+        ),
+        ''
+    )
+);
+
+-- What a filter asks for; empty: nothing.
+create function durable.schedule_matches(of_schedule int, sought text) returns boolean
+language sql stable return (
+    sought = ''
+    OR of_schedule = (
+        SELECT schedules.id
+        FROM durable.schedules
+        WHERE schedules.name = sought
+    )
+);
+create function durable.worker_matches(of_worker int, sought text) returns boolean
+language sql stable return (
+    sought = ''
+    OR of_worker = ANY (ARRAY(
+        SELECT workers.id
+        FROM durable.workers
+        WHERE workers.name = sought
+    ))
+);
+create function durable.metadata_matches(metadata json, names text[], contents text[])
+returns boolean language sql stable return (
+    pg_catalog.cardinality(names) = 0
+    OR metadata IS NOT NULL AND NOT EXISTS (
+        SELECT
+        FROM (
+            SELECT
+                pg_catalog.unnest(names) AS name,
+                pg_catalog.unnest(contents) AS value
+        ) wanted
+        WHERE metadata ->> wanted.name IS DISTINCT FROM wanted.value
+    )
+);
+create function durable.fault_contains(of_run uuid, state smallint, sought text) returns boolean
+language sql stable return (
+    sought = ''
+    OR state <> durable.succeeded() AND pg_catalog.strpos(durable.fault_of(of_run), sought) > 0
+);
+create function durable.args_contain(args json, spellings text[]) returns boolean
+language sql stable return (
+    pg_catalog.cardinality(spellings) = 0
+    OR EXISTS (
+        SELECT
+        FROM pg_catalog.unnest(spellings) AS wanted (spelling)
+        WHERE pg_catalog.strpos(args::text, wanted.spelling) > 0
+    )
+);
+
+-- How many places of a gate are in use.
+create function durable.used(of_gate bigint) returns bigint language sql stable return (
+    SELECT coalesce(sum(permits.k), 0)
+    FROM durable.permits
+    WHERE permits.gate = of_gate
+);
+-- From how many places in use on few of a gate are free.
+create function durable.few_free_from(of_gate bigint) returns int language sql stable return (
+    SELECT durable.nearly_full(limits.most)
+    FROM durable.limits
+    WHERE limits.id = durable.limit_of(of_gate)
+);
+-- How many places of a gate a run takes.
+create function durable.weight_of(of_run uuid, of_gate bigint) returns int
+language sql stable return (
+    SELECT coalesce(runs.weights[array_position(runs.gates, of_gate)], 1)
+    FROM durable.runs
+    WHERE runs.id = of_run
+);
+-- Whether a run has a permit of one of these gates that outlasts its claim.
+create function durable.has_permit(of_run uuid, of_gates bigint[]) returns boolean
+language sql stable return (EXISTS (
+    SELECT
+    FROM durable.permits
+    WHERE permits.gate = ANY (of_gates)
+      AND permits.owner = of_run
+));
+-- The gate in whose line a run waits: the first of which it has no permit yet; of a negative one,
+-- which stands for several, none of them. With the permits of all: all_permits.
+create function durable.waits_at(of_run uuid, of_gates bigint[], of_strict bigint[])
+returns bigint language sql stable return (
+    coalesce(
+        CASE
+            WHEN of_strict IS NULL THEN of_gates[1]
+            ELSE (
+                SELECT of_gates[wanted.place]
+                FROM pg_catalog.generate_subscripts(of_gates, 1) AS wanted (place)
+                WHERE (
+                    of_gates[wanted.place] <> ALL (of_strict)
+                    OR NOT EXISTS (
+                        SELECT
+                        FROM durable.permits
+                        WHERE permits.gate = of_gates[wanted.place]
+                          AND permits.owner = of_run
+                    )
+                  )
+                  AND (
+                    of_gates[wanted.place] > 0
+                    OR NOT durable.has_permit(of_run, of_strict)
+                  )
+                ORDER BY wanted.place
+                LIMIT 1
+            )
+        END,
+        durable.all_permits()
+    )
+);

@@ -4,15 +4,7 @@
 -- of touched
 SELECT
     durable.line_of_gate(touched.gate) AS line,
-    last.more OR (
-        SELECT coalesce(sum(permits.k), 0)
-        FROM durable.permits
-        WHERE permits.gate = touched.gate
-    ) >= (
-        SELECT durable.nearly_full(limits.most)
-        FROM durable.limits
-        WHERE limits.id = durable.limit_of(touched.gate)
-    ) AS blocked
+    last.more OR durable.used(touched.gate) >= durable.few_free_from(touched.gate) AS blocked
 FROM touched
 CROSS JOIN LATERAL (
     (

@@ -5,19 +5,7 @@ SET (runs, k) = (
         coalesce(array_agg(staying.run ORDER BY staying.run), '{}'),
         CASE
             WHEN permits.k = cardinality(permits.runs) THEN count(*)
-            ELSE coalesce(
-                sum(
-                    (
-                        SELECT coalesce(
-                            runs.weights[array_position(runs.gates, permits.gate)],
-                            1
-                        )
-                        FROM durable.runs
-                        WHERE runs.id = staying.run
-                    )
-                ),
-                0
-            )
+            ELSE coalesce(sum(durable.weight_of(staying.run, permits.gate)), 0)
         END
     FROM unnest(permits.runs) AS staying (run)
     WHERE staying.run NOT IN (SELECT gone.id FROM gone)

@@ -181,7 +181,7 @@ WITH clock AS MATERIALIZED (
         ORDER BY waiting.due_at, waiting.run_id
         LIMIT least(
             fit.free,
-            (SELECT ((@room::int) + count(*) - 1) / greatest(count(*), 1) FROM asked)
+            (SELECT durable.part_of(@room::int, count(*)) FROM asked)
         ) + 1
     ) first
 ), chosen AS MATERIALIZED (

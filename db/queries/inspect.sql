@@ -23,41 +23,12 @@ SELECT
     coalesce(runs.metadata::text, '')::text AS metadata,
     runs.args::text AS args,
     coalesce(runs.result::text, '')::text AS result,
-    coalesce(
-        (
-            SELECT workers.name
-            FROM durable.workers
-            WHERE workers.id = runs.worker
-        ),
-        ''
-    )::text AS worker,
-    coalesce(
-        (
-            SELECT schedules.name
-            FROM durable.schedules
-            WHERE schedules.id = runs.schedule
-        ),
-        runs.schedule_name,
-        ''
-    )::text AS schedule,
+    coalesce(durable.worker_name(runs.worker), '')::text AS worker,
+    coalesce(durable.schedule_name(runs.schedule), runs.schedule_name, '')::text AS schedule,
     coalesce(runs.occurs_at, '')::text AS occurs_at,
     CASE
         WHEN runs.state = durable.succeeded() THEN ''
-        ELSE coalesce(
-            (
-                SELECT problems.reason
-                FROM durable.problems
-                WHERE problems.run_id = runs.id
-            ),
-            (
-                SELECT attempts.error
-                FROM durable.attempts
-                WHERE attempts.run_id = runs.id
-                ORDER BY attempts.fence DESC
-                LIMIT 1
-            ),
-            ''
-        )
+        ELSE durable.fault_of(runs.id)
     END::text AS error
 FROM durable.runs
 JOIN durable.lanes ON lanes.id = abs(runs.lane)
@@ -113,41 +84,12 @@ SELECT
     coalesce(runs.metadata::text, '')::text AS metadata,
     runs.args::text AS args,
     coalesce(runs.result::text, '')::text AS result,
-    coalesce(
-        (
-            SELECT workers.name
-            FROM durable.workers
-            WHERE workers.id = runs.worker
-        ),
-        ''
-    )::text AS worker,
-    coalesce(
-        (
-            SELECT schedules.name
-            FROM durable.schedules
-            WHERE schedules.id = runs.schedule
-        ),
-        runs.schedule_name,
-        ''
-    )::text AS schedule,
+    coalesce(durable.worker_name(runs.worker), '')::text AS worker,
+    coalesce(durable.schedule_name(runs.schedule), runs.schedule_name, '')::text AS schedule,
     coalesce(runs.occurs_at, '')::text AS occurs_at,
     CASE
         WHEN runs.state = durable.succeeded() THEN ''
-        ELSE coalesce(
-            (
-                SELECT problems.reason
-                FROM durable.problems
-                WHERE problems.run_id = runs.id
-            ),
-            (
-                SELECT attempts.error
-                FROM durable.attempts
-                WHERE attempts.run_id = runs.id
-                ORDER BY attempts.fence DESC
-                LIMIT 1
-            ),
-            ''
-        )
+        ELSE durable.fault_of(runs.id)
     END::text AS error
 FROM durable.runs
 JOIN durable.lanes ON lanes.id = abs(runs.lane)
@@ -161,67 +103,15 @@ WHERE runs.id < @below
   AND (@tag::text = '' OR @tag::text = ANY (runs.tags))
 -- block: selected
   AND (@key::text = '' OR runs.key = @key::text)
-  AND (
-      @schedule::text = ''
-      OR runs.schedule = (
-          SELECT schedules.id
-          FROM durable.schedules
-          WHERE schedules.name = @schedule::text
-      )
-  )
-  AND (
-      @worker::text = ''
-      OR runs.worker = ANY (ARRAY(
-          SELECT workers.id
-          FROM durable.workers
-          WHERE workers.name = @worker::text
-      ))
-  )
+  AND durable.schedule_matches(runs.schedule, @schedule::text)
+  AND durable.worker_matches(runs.worker, @worker::text)
   AND (
       sqlc.narg(ended_since)::timestamptz IS NULL
       OR runs.finished_at >= sqlc.narg(ended_since)::timestamptz
   )
-  AND (
-      pg_catalog.cardinality(@meta_names::text[]) = 0
-      OR runs.metadata IS NOT NULL AND NOT EXISTS (
-          SELECT
-          FROM (
-              SELECT
-                  pg_catalog.unnest(@meta_names::text[]) AS name,
-                  pg_catalog.unnest(@meta_values::text[]) AS value
-          ) wanted
-          WHERE runs.metadata ->> wanted.name IS DISTINCT FROM wanted.value
-      )
-  )
-  AND (
-      @error_text::text = ''
-      OR runs.state <> durable.succeeded() AND pg_catalog.strpos(
-          coalesce(
-              (
-                  SELECT problems.reason
-                  FROM durable.problems
-                  WHERE problems.run_id = runs.id
-              ),
-              (
-                  SELECT attempts.error
-                  FROM durable.attempts
-                  WHERE attempts.run_id = runs.id
-                  ORDER BY attempts.fence DESC
-                  LIMIT 1
-              ),
-              ''
-          ),
-          @error_text::text
-      ) > 0
-  )
-  AND (
-      pg_catalog.cardinality(@args_texts::text[]) = 0
-      OR EXISTS (
-          SELECT
-          FROM pg_catalog.unnest(@args_texts::text[]) AS wanted (spelling)
-          WHERE pg_catalog.strpos(runs.args::text, wanted.spelling) > 0
-      )
-  )
+  AND durable.metadata_matches(runs.metadata, @meta_names::text[], @meta_values::text[])
+  AND durable.fault_contains(runs.id, runs.state, @error_text::text)
+  AND durable.args_contain(runs.args, @args_texts::text[])
 -- end
 ORDER BY runs.id DESC
 LIMIT @most;
@@ -316,41 +206,12 @@ SELECT
     coalesce(runs.metadata::text, '')::text AS metadata,
     runs.args::text AS args,
     coalesce(runs.result::text, '')::text AS result,
-    coalesce(
-        (
-            SELECT workers.name
-            FROM durable.workers
-            WHERE workers.id = runs.worker
-        ),
-        ''
-    )::text AS worker,
-    coalesce(
-        (
-            SELECT schedules.name
-            FROM durable.schedules
-            WHERE schedules.id = runs.schedule
-        ),
-        runs.schedule_name,
-        ''
-    )::text AS schedule,
+    coalesce(durable.worker_name(runs.worker), '')::text AS worker,
+    coalesce(durable.schedule_name(runs.schedule), runs.schedule_name, '')::text AS schedule,
     coalesce(runs.occurs_at, '')::text AS occurs_at,
     CASE
         WHEN runs.state = durable.succeeded() THEN ''
-        ELSE coalesce(
-            (
-                SELECT problems.reason
-                FROM durable.problems
-                WHERE problems.run_id = runs.id
-            ),
-            (
-                SELECT attempts.error
-                FROM durable.attempts
-                WHERE attempts.run_id = runs.id
-                ORDER BY attempts.fence DESC
-                LIMIT 1
-            ),
-            ''
-        )
+        ELSE durable.fault_of(runs.id)
     END::text AS error
 FROM durable.runs
 JOIN durable.lanes ON lanes.id = abs(runs.lane)
@@ -365,67 +226,15 @@ WHERE runs.id = ANY (@ids::uuid[])
   AND (@tag::text = '' OR @tag::text = ANY (runs.tags))
 -- block: selected
   AND (@key::text = '' OR runs.key = @key::text)
-  AND (
-      @schedule::text = ''
-      OR runs.schedule = (
-          SELECT schedules.id
-          FROM durable.schedules
-          WHERE schedules.name = @schedule::text
-      )
-  )
-  AND (
-      @worker::text = ''
-      OR runs.worker = ANY (ARRAY(
-          SELECT workers.id
-          FROM durable.workers
-          WHERE workers.name = @worker::text
-      ))
-  )
+  AND durable.schedule_matches(runs.schedule, @schedule::text)
+  AND durable.worker_matches(runs.worker, @worker::text)
   AND (
       sqlc.narg(ended_since)::timestamptz IS NULL
       OR runs.finished_at >= sqlc.narg(ended_since)::timestamptz
   )
-  AND (
-      pg_catalog.cardinality(@meta_names::text[]) = 0
-      OR runs.metadata IS NOT NULL AND NOT EXISTS (
-          SELECT
-          FROM (
-              SELECT
-                  pg_catalog.unnest(@meta_names::text[]) AS name,
-                  pg_catalog.unnest(@meta_values::text[]) AS value
-          ) wanted
-          WHERE runs.metadata ->> wanted.name IS DISTINCT FROM wanted.value
-      )
-  )
-  AND (
-      @error_text::text = ''
-      OR runs.state <> durable.succeeded() AND pg_catalog.strpos(
-          coalesce(
-              (
-                  SELECT problems.reason
-                  FROM durable.problems
-                  WHERE problems.run_id = runs.id
-              ),
-              (
-                  SELECT attempts.error
-                  FROM durable.attempts
-                  WHERE attempts.run_id = runs.id
-                  ORDER BY attempts.fence DESC
-                  LIMIT 1
-              ),
-              ''
-          ),
-          @error_text::text
-      ) > 0
-  )
-  AND (
-      pg_catalog.cardinality(@args_texts::text[]) = 0
-      OR EXISTS (
-          SELECT
-          FROM pg_catalog.unnest(@args_texts::text[]) AS wanted (spelling)
-          WHERE pg_catalog.strpos(runs.args::text, wanted.spelling) > 0
-      )
-  )
+  AND durable.metadata_matches(runs.metadata, @meta_names::text[], @meta_values::text[])
+  AND durable.fault_contains(runs.id, runs.state, @error_text::text)
+  AND durable.args_contain(runs.args, @args_texts::text[])
 -- end
 ORDER BY runs.id DESC
 LIMIT @most;
@@ -575,67 +384,15 @@ WITH named AS MATERIALIZED (
             AND (@tag::text = '' OR @tag::text = ANY (runs.tags))
 -- block: selected
             AND (@key::text = '' OR runs.key = @key::text)
-            AND (
-                @schedule::text = ''
-                OR runs.schedule = (
-                    SELECT schedules.id
-                    FROM durable.schedules
-                    WHERE schedules.name = @schedule::text
-                )
-            )
-            AND (
-                @worker::text = ''
-                OR runs.worker = ANY (ARRAY(
-                    SELECT workers.id
-                    FROM durable.workers
-                    WHERE workers.name = @worker::text
-                ))
-            )
+            AND durable.schedule_matches(runs.schedule, @schedule::text)
+            AND durable.worker_matches(runs.worker, @worker::text)
             AND (
                 sqlc.narg(ended_since)::timestamptz IS NULL
                 OR runs.finished_at >= sqlc.narg(ended_since)::timestamptz
             )
-            AND (
-                pg_catalog.cardinality(@meta_names::text[]) = 0
-                OR runs.metadata IS NOT NULL AND NOT EXISTS (
-                    SELECT
-                    FROM (
-                        SELECT
-                            pg_catalog.unnest(@meta_names::text[]) AS name,
-                            pg_catalog.unnest(@meta_values::text[]) AS value
-                    ) wanted
-                    WHERE runs.metadata ->> wanted.name IS DISTINCT FROM wanted.value
-                )
-            )
-            AND (
-                @error_text::text = ''
-                OR runs.state <> durable.succeeded() AND pg_catalog.strpos(
-                    coalesce(
-                        (
-                            SELECT problems.reason
-                            FROM durable.problems
-                            WHERE problems.run_id = runs.id
-                        ),
-                        (
-                            SELECT attempts.error
-                            FROM durable.attempts
-                            WHERE attempts.run_id = runs.id
-                            ORDER BY attempts.fence DESC
-                            LIMIT 1
-                        ),
-                        ''
-                    ),
-                    @error_text::text
-                ) > 0
-            )
-            AND (
-                pg_catalog.cardinality(@args_texts::text[]) = 0
-                OR EXISTS (
-                    SELECT
-                    FROM pg_catalog.unnest(@args_texts::text[]) AS wanted (spelling)
-                    WHERE pg_catalog.strpos(runs.args::text, wanted.spelling) > 0
-                )
-            )
+            AND durable.metadata_matches(runs.metadata, @meta_names::text[], @meta_values::text[])
+            AND durable.fault_contains(runs.id, runs.state, @error_text::text)
+            AND durable.args_contain(runs.args, @args_texts::text[])
 -- end
         ) AS passes
     FROM examined runs
@@ -660,67 +417,15 @@ WHERE runs.id = ANY (@ids::uuid[])
   AND (@tag::text = '' OR @tag::text = ANY (runs.tags))
 -- block: selected
   AND (@key::text = '' OR runs.key = @key::text)
-  AND (
-      @schedule::text = ''
-      OR runs.schedule = (
-          SELECT schedules.id
-          FROM durable.schedules
-          WHERE schedules.name = @schedule::text
-      )
-  )
-  AND (
-      @worker::text = ''
-      OR runs.worker = ANY (ARRAY(
-          SELECT workers.id
-          FROM durable.workers
-          WHERE workers.name = @worker::text
-      ))
-  )
+  AND durable.schedule_matches(runs.schedule, @schedule::text)
+  AND durable.worker_matches(runs.worker, @worker::text)
   AND (
       sqlc.narg(ended_since)::timestamptz IS NULL
       OR runs.finished_at >= sqlc.narg(ended_since)::timestamptz
   )
-  AND (
-      pg_catalog.cardinality(@meta_names::text[]) = 0
-      OR runs.metadata IS NOT NULL AND NOT EXISTS (
-          SELECT
-          FROM (
-              SELECT
-                  pg_catalog.unnest(@meta_names::text[]) AS name,
-                  pg_catalog.unnest(@meta_values::text[]) AS value
-          ) wanted
-          WHERE runs.metadata ->> wanted.name IS DISTINCT FROM wanted.value
-      )
-  )
-  AND (
-      @error_text::text = ''
-      OR runs.state <> durable.succeeded() AND pg_catalog.strpos(
-          coalesce(
-              (
-                  SELECT problems.reason
-                  FROM durable.problems
-                  WHERE problems.run_id = runs.id
-              ),
-              (
-                  SELECT attempts.error
-                  FROM durable.attempts
-                  WHERE attempts.run_id = runs.id
-                  ORDER BY attempts.fence DESC
-                  LIMIT 1
-              ),
-              ''
-          ),
-          @error_text::text
-      ) > 0
-  )
-  AND (
-      pg_catalog.cardinality(@args_texts::text[]) = 0
-      OR EXISTS (
-          SELECT
-          FROM pg_catalog.unnest(@args_texts::text[]) AS wanted (spelling)
-          WHERE pg_catalog.strpos(runs.args::text, wanted.spelling) > 0
-      )
-  )
+  AND durable.metadata_matches(runs.metadata, @meta_names::text[], @meta_values::text[])
+  AND durable.fault_contains(runs.id, runs.state, @error_text::text)
+  AND durable.args_contain(runs.args, @args_texts::text[])
 -- end
 GROUP BY runs.state;
 

@@ -259,42 +259,11 @@ WITH replaced AS (
 -- block: enter-waiting of replaced
     INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
     SELECT
-        coalesce(
-            CASE
-                WHEN replaced.strict IS NULL THEN replaced.gates[1]
-                ELSE (
-                    SELECT replaced.gates[wanted.place]
-                    FROM pg_catalog.generate_subscripts(replaced.gates, 1) AS wanted (place)
-                    WHERE (
-                        replaced.gates[wanted.place] <> ALL (replaced.strict)
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = replaced.gates[wanted.place]
-                              AND permits.owner = replaced.id
-                        )
-                      )
-                      AND (
-                        replaced.gates[wanted.place] > 0
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = ANY (replaced.strict)
-                              AND permits.owner = replaced.id
-                        )
-                      )
-                    ORDER BY wanted.place
-                    LIMIT 1
-                )
-            END,
-            durable.all_permits()
-        ),
+        durable.waits_at(replaced.id, replaced.gates, replaced.strict),
         replaced.lane,
         replaced.due_at,
         replaced.id,
-        pg_catalog.cardinality(replaced.gates) <> 1
-            OR pg_catalog.cardinality(replaced.limits) <> 1
-            OR durable.says_more(replaced.limits[1])
+        durable.is_more(replaced.gates, replaced.limits)
     FROM replaced
 -- end
     WHERE replaced.gates IS NOT NULL
@@ -310,20 +279,18 @@ WITH replaced AS (
     WHERE gate = ANY ((@had::text)::bigint[])
       AND owner = @id::uuid
     RETURNING gate
-), touched AS (
-    SELECT dropped.gate FROM dropped
 ), freed AS (
--- block: free of touched
+-- block: free of dropped
     INSERT INTO durable.turns (line, due_at, gate)
     SELECT durable.line_of_gate(freed.gate), clock_timestamp(), freed.gate
-    FROM (SELECT DISTINCT touched.gate FROM touched) freed
+    FROM (SELECT DISTINCT dropped.gate FROM dropped) freed
 -- end
 )
 SELECT
     replaced.id,
     ARRAY(
-        SELECT DISTINCT durable.line_of_gate(touched.gate)
-        FROM touched
+        SELECT DISTINCT durable.line_of_gate(dropped.gate)
+        FROM dropped
     )::int[] AS freed
 FROM replaced;
 

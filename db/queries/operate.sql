@@ -264,42 +264,11 @@ WITH locked_runs AS MATERIALIZED (
 -- block: enter-waiting of retried
     INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
     SELECT
-        coalesce(
-            CASE
-                WHEN retried.strict IS NULL THEN retried.gates[1]
-                ELSE (
-                    SELECT retried.gates[wanted.place]
-                    FROM pg_catalog.generate_subscripts(retried.gates, 1) AS wanted (place)
-                    WHERE (
-                        retried.gates[wanted.place] <> ALL (retried.strict)
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = retried.gates[wanted.place]
-                              AND permits.owner = retried.id
-                        )
-                      )
-                      AND (
-                        retried.gates[wanted.place] > 0
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = ANY (retried.strict)
-                              AND permits.owner = retried.id
-                        )
-                      )
-                    ORDER BY wanted.place
-                    LIMIT 1
-                )
-            END,
-            durable.all_permits()
-        ),
+        durable.waits_at(retried.id, retried.gates, retried.strict),
         retried.lane,
         retried.due_at,
         retried.id,
-        pg_catalog.cardinality(retried.gates) <> 1
-            OR pg_catalog.cardinality(retried.limits) <> 1
-            OR durable.says_more(retried.limits[1])
+        durable.is_more(retried.gates, retried.limits)
     FROM retried
 -- end
     WHERE retried.gates IS NOT NULL
@@ -499,13 +468,11 @@ WITH locked_runs AS MATERIALIZED (
       AND (permits.until = durable.until_finished() OR deleted.state <> durable.dead())
     RETURNING permits.gate
 -- end
-), touched AS (
-    SELECT finished.gate FROM finished
 ), freed AS (
--- block: free of touched
+-- block: free of finished
     INSERT INTO durable.turns (line, due_at, gate)
     SELECT durable.line_of_gate(freed.gate), clock_timestamp(), freed.gate
-    FROM (SELECT DISTINCT touched.gate FROM touched) freed
+    FROM (SELECT DISTINCT finished.gate FROM finished) freed
 -- end
     RETURNING line
 ), attempts_deleted AS (

@@ -147,42 +147,11 @@ WITH settled AS (
 -- block: enter-waiting of settled
     INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
     SELECT
-        coalesce(
-            CASE
-                WHEN settled.strict IS NULL THEN settled.gates[1]
-                ELSE (
-                    SELECT settled.gates[wanted.place]
-                    FROM pg_catalog.generate_subscripts(settled.gates, 1) AS wanted (place)
-                    WHERE (
-                        settled.gates[wanted.place] <> ALL (settled.strict)
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = settled.gates[wanted.place]
-                              AND permits.owner = settled.id
-                        )
-                      )
-                      AND (
-                        settled.gates[wanted.place] > 0
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = ANY (settled.strict)
-                              AND permits.owner = settled.id
-                        )
-                      )
-                    ORDER BY wanted.place
-                    LIMIT 1
-                )
-            END,
-            durable.all_permits()
-        ),
+        durable.waits_at(settled.id, settled.gates, settled.strict),
         settled.lane,
         settled.due_at,
         settled.id,
-        pg_catalog.cardinality(settled.gates) <> 1
-            OR pg_catalog.cardinality(settled.limits) <> 1
-            OR durable.says_more(settled.limits[1])
+        durable.is_more(settled.gates, settled.limits)
     FROM settled
 -- end
     WHERE settled.state = durable.pending()

@@ -225,42 +225,11 @@ WITH mended AS MATERIALIZED (
 -- block: enter-waiting of mended
     INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
     SELECT
-        coalesce(
-            CASE
-                WHEN mended.strict IS NULL THEN mended.gates[1]
-                ELSE (
-                    SELECT mended.gates[wanted.place]
-                    FROM pg_catalog.generate_subscripts(mended.gates, 1) AS wanted (place)
-                    WHERE (
-                        mended.gates[wanted.place] <> ALL (mended.strict)
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = mended.gates[wanted.place]
-                              AND permits.owner = mended.id
-                        )
-                      )
-                      AND (
-                        mended.gates[wanted.place] > 0
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = ANY (mended.strict)
-                              AND permits.owner = mended.id
-                        )
-                      )
-                    ORDER BY wanted.place
-                    LIMIT 1
-                )
-            END,
-            durable.all_permits()
-        ),
+        durable.waits_at(mended.id, mended.gates, mended.strict),
         mended.lane,
         mended.due_at,
         mended.id,
-        pg_catalog.cardinality(mended.gates) <> 1
-            OR pg_catalog.cardinality(mended.limits) <> 1
-            OR durable.says_more(mended.limits[1])
+        durable.is_more(mended.gates, mended.limits)
     FROM mended
 -- end
     ON CONFLICT DO NOTHING
@@ -385,13 +354,11 @@ WITH keyed AS MATERIALIZED (
       AND (permits.until = durable.until_finished() OR deleted.state <> durable.dead())
     RETURNING permits.gate
 -- end
-), touched AS (
-    SELECT finished.gate FROM finished
 ), freed AS (
--- block: free of touched
+-- block: free of finished
     INSERT INTO durable.turns (line, due_at, gate)
     SELECT durable.line_of_gate(freed.gate), clock_timestamp(), freed.gate
-    FROM (SELECT DISTINCT touched.gate FROM touched) freed
+    FROM (SELECT DISTINCT finished.gate FROM finished) freed
 -- end
     RETURNING line
 ), keys_deleted AS (
@@ -492,42 +459,11 @@ WITH locked_runs AS MATERIALIZED (
 -- block: enter-waiting of returned
     INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
     SELECT
-        coalesce(
-            CASE
-                WHEN returned.strict IS NULL THEN returned.gates[1]
-                ELSE (
-                    SELECT returned.gates[wanted.place]
-                    FROM pg_catalog.generate_subscripts(returned.gates, 1) AS wanted (place)
-                    WHERE (
-                        returned.gates[wanted.place] <> ALL (returned.strict)
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = returned.gates[wanted.place]
-                              AND permits.owner = returned.id
-                        )
-                      )
-                      AND (
-                        returned.gates[wanted.place] > 0
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = ANY (returned.strict)
-                              AND permits.owner = returned.id
-                        )
-                      )
-                    ORDER BY wanted.place
-                    LIMIT 1
-                )
-            END,
-            durable.all_permits()
-        ),
+        durable.waits_at(returned.id, returned.gates, returned.strict),
         returned.lane,
         returned.due_at,
         returned.id,
-        pg_catalog.cardinality(returned.gates) <> 1
-            OR pg_catalog.cardinality(returned.limits) <> 1
-            OR durable.says_more(returned.limits[1])
+        durable.is_more(returned.gates, returned.limits)
     FROM returned
 -- end
     WHERE returned.state = durable.pending()
@@ -564,19 +500,7 @@ WITH locked_runs AS MATERIALIZED (
             coalesce(array_agg(staying.run ORDER BY staying.run), '{}'),
             CASE
                 WHEN permits.k = cardinality(permits.runs) THEN count(*)
-                ELSE coalesce(
-                    sum(
-                        (
-                            SELECT coalesce(
-                                runs.weights[array_position(runs.gates, permits.gate)],
-                                1
-                            )
-                            FROM durable.runs
-                            WHERE runs.id = staying.run
-                        )
-                    ),
-                    0
-                )
+                ELSE coalesce(sum(durable.weight_of(staying.run, permits.gate)), 0)
             END
         FROM unnest(permits.runs) AS staying (run)
         WHERE staying.run NOT IN (SELECT gone.id FROM gone)
@@ -621,14 +545,7 @@ SELECT
     returned.lane,
     lanes.queue,
     lanes.job,
-    coalesce(
-        (
-            SELECT workers.name
-            FROM durable.workers
-            WHERE workers.id = returned.worker
-        ),
-        '?'
-    )::text AS worker,
+    coalesce(durable.worker_name(returned.worker), '?')::text AS worker,
     returned.state,
     returned.crash_count,
     ARRAY(SELECT DISTINCT freed.line FROM freed)::int[] AS freed
@@ -720,13 +637,11 @@ WITH released AS (
         FOR UPDATE SKIP LOCKED
     ))
     RETURNING gate
-), touched AS (
-    SELECT released.gate FROM released
 ), freed AS (
--- block: free of touched
+-- block: free of released
     INSERT INTO durable.turns (line, due_at, gate)
     SELECT durable.line_of_gate(freed.gate), clock_timestamp(), freed.gate
-    FROM (SELECT DISTINCT touched.gate FROM touched) freed
+    FROM (SELECT DISTINCT released.gate FROM released) freed
 -- end
 )
 SELECT released.gate

@@ -36,14 +36,7 @@ WITH completed AS (
         completed.fence,
         completed.attempt,
         durable.success(),
-        coalesce(
-            (
-                SELECT workers.name
-                FROM durable.workers
-                WHERE workers.id = completed.worker
-            ),
-            ''
-        ),
+        coalesce(durable.worker_name(completed.worker), ''),
         completed.started_at,
         statement_timestamp(),
         sqlc.narg(log)::text

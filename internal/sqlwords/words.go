@@ -29,7 +29,7 @@ type part struct {
 
 var (
 	comments    = regexp.MustCompile(`--[^\n]*`)
-	declaration = regexp.MustCompile(`(?s)^create function ([a-z_.]+)\(([^()]*)\) returns \w+\s+language sql immutable return (.+)$`)
+	declaration = regexp.MustCompile(`(?s)^create function ([a-z_.]+)\(([^()]*)\)\s+returns \w+\s+language sql (?:immutable|stable) return (.+)$`)
 	literal     = regexp.MustCompile(`^(\d+|'[^']*')$`)
 	cast        = regexp.MustCompile(`^::\w+$`)
 	identifier  = regexp.MustCompile(`[A-Za-z_][A-Za-z_0-9]*`)
@@ -42,7 +42,8 @@ var (
 //	create function NAME(PARAMETER TYPE, …) returns TYPE language sql immutable return BODY;
 //
 // where the body is a literal, or begins with a bracket that its end closes, but for a cast,
-// so that it means the same wherever it is put.
+// so that it means the same wherever it is put. It may be stable instead of immutable, and have
+// the words above it in its body. A parameter is named as no column is that the body reads.
 func Parse(file string) (Words, error) {
 	words := Words{}
 	for statement := range strings.SplitSeq(comments.ReplaceAllString(file, ""), ";") {
@@ -54,7 +55,7 @@ func Parse(file string) (Words, error) {
 		if found == nil {
 			return nil, fmt.Errorf("not a word: %s", statement)
 		}
-		name, body := found[1], found[3]
+		name, body := found[1], words.SpellOut(found[3])
 		if !literal.MatchString(body) && !closed(body) {
 			return nil, fmt.Errorf("%s: %s: want a literal, or an expression in brackets", name, body)
 		}
@@ -85,7 +86,7 @@ func newWord(params, body string) Word {
 	}
 	from := 0
 	for _, at := range identifier.FindAllStringIndex(body, -1) {
-		if i := slices.Index(w.Params, body[at[0]:at[1]]); i >= 0 {
+		if i := slices.Index(w.Params, body[at[0]:at[1]]); i >= 0 && !strings.HasSuffix(body[:at[0]], ".") {
 			w.parts = append(w.parts, part{body[from:at[0]], i})
 			from = at[1]
 		}

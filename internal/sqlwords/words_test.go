@@ -16,6 +16,12 @@ create function durable.is_ended(state smallint) returns boolean
 create function durable.limit_of(gate bigint) returns int language sql immutable return (gate >> 43)::int;
 create function durable.field(fields jsonb, id uuid) returns text
     language sql immutable return (fields -> (id::text) ->> 1);
+create function durable.name_of(worker int) returns text language sql stable return (
+    SELECT workers.name -- of the worker
+    FROM durable.workers
+    WHERE workers.worker = worker
+      AND workers.state = durable.pending()
+);
 `
 
 func TestWordsAreReplacedByWhatTheyStandFor(t *testing.T) {
@@ -33,6 +39,7 @@ func TestWordsAreReplacedByWhatTheyStandFor(t *testing.T) {
 		"durable.limit_of(a OR b)":                                    "((a OR b) >> 43)::int",
 		"durable.limit_of(-a)":                                        "((-a) >> 43)::int",
 		"durable.limit_of(coalesce(a, (b), ')'))":                     "((coalesce(a, (b), ')')) >> 43)::int",
+		"durable.name_of(runs.worker)":                                "(\n    SELECT workers.name \n    FROM durable.workers\n    WHERE workers.worker = runs.worker\n      AND workers.state = 0\n)",
 		"durable.limit_of(durable.pending())":                         "(0 >> 43)::int",
 		"durable.field(\n    $1::jsonb,\n    runs.id\n) IS NULL":      "($1::jsonb -> (runs.id::text) ->> 1) IS NULL",
 		"durable.enqueue('job', durable.pending())":                   "durable.enqueue('job', 0)",

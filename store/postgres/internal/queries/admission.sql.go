@@ -81,42 +81,11 @@ WITH taken AS MATERIALIZED (
 ), lined AS (
     INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
     SELECT
-        coalesce(
-            CASE
-                WHEN limited.strict IS NULL THEN limited.gates[1]
-                ELSE (
-                    SELECT limited.gates[wanted.place]
-                    FROM pg_catalog.generate_subscripts(limited.gates, 1) AS wanted (place)
-                    WHERE (
-                        limited.gates[wanted.place] <> ALL (limited.strict)
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = limited.gates[wanted.place]
-                              AND permits.owner = limited.id
-                        )
-                      )
-                      AND (
-                        limited.gates[wanted.place] > 0
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = ANY (limited.strict)
-                              AND permits.owner = limited.id
-                        )
-                      )
-                    ORDER BY wanted.place
-                    LIMIT 1
-                )
-            END,
-            durable.all_permits()
-        ),
+        durable.waits_at(limited.id, limited.gates, limited.strict),
         limited.lane,
         limited.due_at,
         limited.id,
-        pg_catalog.cardinality(limited.gates) <> 1
-            OR pg_catalog.cardinality(limited.limits) <> 1
-            OR durable.says_more(limited.limits[1])
+        durable.is_more(limited.gates, limited.limits)
     FROM limited
 ), announced AS (
     INSERT INTO durable.turns (line, due_at, gate)
@@ -1144,7 +1113,7 @@ CROSS JOIN LATERAL (
     LIMIT coalesce(
         $2::int,
         (
-            SELECT (($3::int) + count(*) - 1) / greatest(count(*), 1) + 4
+            SELECT durable.part_of($3::int, count(*)) + 4
             FROM asked
         )
     )
@@ -1386,12 +1355,7 @@ FROM (
     )
     UNION ALL
     SELECT
-        durable.all_permits(),
-        own.lane,
-        true,
-        durable.full_default(),
-        durable.limit_semaphore(),
-        0,
+        durable.all_permits(), own.lane, true, durable.full_default(), durable.limit_semaphore(), 0,
         '-infinity'
     FROM (SELECT unnest($1::int[]) AS lane) own
     WHERE durable.all_permits() IN (SELECT asked.gate FROM asked)
@@ -1408,22 +1372,12 @@ CROSS JOIN LATERAL (
         WHEN line.ours AND line.action > durable.full_wait() THEN ($5::int) + 1
         WHEN line.ours THEN coalesce(
             $6::int,
-            (
-                SELECT (($5::int) + count(*) - 1) / greatest(count(*), 1) + 1
-                FROM asked
-            )
+            (SELECT durable.part_of($5::int, count(*)) + 1 FROM asked)
         )
         WHEN line.kind = durable.limit_semaphore() THEN least(
             $5::int,
             greatest(
-                line.most - coalesce(
-                    (
-                        SELECT sum(permits.k)
-                        FROM durable.permits
-                        WHERE permits.gate = line.gate
-                    ),
-                    0
-                ),
+                line.most - durable.used(line.gate),
                 1
             )
         )
@@ -1517,12 +1471,10 @@ WITH refused AS (
       AND permits.owner = refused.id
       AND (permits.until = durable.until_finished() OR refused.state <> durable.dead())
     RETURNING permits.gate
-), touched AS (
-    SELECT finished.gate FROM finished
 ), freed AS (
     INSERT INTO durable.turns (line, due_at, gate)
     SELECT durable.line_of_gate(freed.gate), clock_timestamp(), freed.gate
-    FROM (SELECT DISTINCT touched.gate FROM touched) freed
+    FROM (SELECT DISTINCT finished.gate FROM finished) freed
     RETURNING line
 ), reported AS (
     INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
@@ -1557,7 +1509,7 @@ type RefuseRunsRow struct {
 // Index: runs_pkey. Locks: the runs, whose rows of waiting the transaction has deleted.
 // block: end-permits of refused
 // end
-// block: free of touched
+// block: free of finished
 // end
 func (q *Queries) RefuseRuns(ctx context.Context, arg RefuseRunsParams) ([]RefuseRunsRow, error) {
 	rows, err := q.db.Query(ctx, RefuseRuns, arg.States, arg.Ids, arg.Reasons)
@@ -1743,11 +1695,7 @@ WITH taken AS MATERIALIZED (
     DELETE FROM durable.turns
     WHERE ctid = ANY (ARRAY(
         SELECT due.ctid
-        FROM (
-            SELECT
-                unnest($1::int[]) AS line,
-                unnest($2::int[]) AS take
-        ) asked,
+        FROM (SELECT unnest($1::int[]) AS line, unnest($2::int[]) AS take) asked,
         LATERAL (
             SELECT first.ctid
             FROM durable.turns first
@@ -1769,11 +1717,7 @@ WITH taken AS MATERIALIZED (
     INSERT INTO durable.gates (gate)
     SELECT DISTINCT taken.gate
     FROM taken
-    WHERE NOT EXISTS (
-        SELECT
-        FROM durable.gates
-        WHERE gates.gate = taken.gate
-    )
+    WHERE NOT EXISTS (SELECT FROM durable.gates WHERE gates.gate = taken.gate)
     ORDER BY taken.gate
     ON CONFLICT DO NOTHING
     RETURNING gate
@@ -1817,10 +1761,8 @@ SELECT pg_catalog.set_config(
     coalesce(array_agg(answered.gate ORDER BY answered.due_at, answered.gate), '{}')::text,
     true
 )::bigint[] AS gates,
-    coalesce(
-        array_agg(answered.due_at ORDER BY answered.due_at, answered.gate),
-        '{}'
-    )::timestamptz[] AS dues
+    coalesce(array_agg(answered.due_at ORDER BY answered.due_at, answered.gate), '{}')
+        ::timestamptz[] AS dues
 FROM (
     SELECT taken.gate, min(taken.due_at) AS due_at
     FROM taken

@@ -138,7 +138,7 @@ WITH clock AS MATERIALIZED (
         ORDER BY waiting.due_at, waiting.run_id
         LIMIT least(
             fit.free,
-            (SELECT (($7::int) + count(*) - 1) / greatest(count(*), 1) FROM asked)
+            (SELECT durable.part_of($7::int, count(*)) FROM asked)
         ) + 1
     ) first
 ), chosen AS MATERIALIZED (

@@ -146,67 +146,15 @@ WITH named AS MATERIALIZED (
             AND ($6::boolean OR abs(runs.lane) = ANY ($7::int[]))
             AND ($8::text = '' OR $8::text = ANY (runs.tags))
             AND ($9::text = '' OR runs.key = $9::text)
-            AND (
-                $10::text = ''
-                OR runs.schedule = (
-                    SELECT schedules.id
-                    FROM durable.schedules
-                    WHERE schedules.name = $10::text
-                )
-            )
-            AND (
-                $11::text = ''
-                OR runs.worker = ANY (ARRAY(
-                    SELECT workers.id
-                    FROM durable.workers
-                    WHERE workers.name = $11::text
-                ))
-            )
+            AND durable.schedule_matches(runs.schedule, $10::text)
+            AND durable.worker_matches(runs.worker, $11::text)
             AND (
                 $12::timestamptz IS NULL
                 OR runs.finished_at >= $12::timestamptz
             )
-            AND (
-                pg_catalog.cardinality($13::text[]) = 0
-                OR runs.metadata IS NOT NULL AND NOT EXISTS (
-                    SELECT
-                    FROM (
-                        SELECT
-                            pg_catalog.unnest($13::text[]) AS name,
-                            pg_catalog.unnest($14::text[]) AS value
-                    ) wanted
-                    WHERE runs.metadata ->> wanted.name IS DISTINCT FROM wanted.value
-                )
-            )
-            AND (
-                $15::text = ''
-                OR runs.state <> durable.succeeded() AND pg_catalog.strpos(
-                    coalesce(
-                        (
-                            SELECT problems.reason
-                            FROM durable.problems
-                            WHERE problems.run_id = runs.id
-                        ),
-                        (
-                            SELECT attempts.error
-                            FROM durable.attempts
-                            WHERE attempts.run_id = runs.id
-                            ORDER BY attempts.fence DESC
-                            LIMIT 1
-                        ),
-                        ''
-                    ),
-                    $15::text
-                ) > 0
-            )
-            AND (
-                pg_catalog.cardinality($16::text[]) = 0
-                OR EXISTS (
-                    SELECT
-                    FROM pg_catalog.unnest($16::text[]) AS wanted (spelling)
-                    WHERE pg_catalog.strpos(runs.args::text, wanted.spelling) > 0
-                )
-            )
+            AND durable.metadata_matches(runs.metadata, $13::text[], $14::text[])
+            AND durable.fault_contains(runs.id, runs.state, $15::text)
+            AND durable.args_contain(runs.args, $16::text[])
         ) AS passes
     FROM examined runs
     OFFSET 0
@@ -417,67 +365,15 @@ WHERE runs.id = ANY ($1::uuid[])
   AND ($5::boolean OR abs(runs.lane) = ANY ($6::int[]))
   AND ($7::text = '' OR $7::text = ANY (runs.tags))
   AND ($8::text = '' OR runs.key = $8::text)
-  AND (
-      $9::text = ''
-      OR runs.schedule = (
-          SELECT schedules.id
-          FROM durable.schedules
-          WHERE schedules.name = $9::text
-      )
-  )
-  AND (
-      $10::text = ''
-      OR runs.worker = ANY (ARRAY(
-          SELECT workers.id
-          FROM durable.workers
-          WHERE workers.name = $10::text
-      ))
-  )
+  AND durable.schedule_matches(runs.schedule, $9::text)
+  AND durable.worker_matches(runs.worker, $10::text)
   AND (
       $11::timestamptz IS NULL
       OR runs.finished_at >= $11::timestamptz
   )
-  AND (
-      pg_catalog.cardinality($12::text[]) = 0
-      OR runs.metadata IS NOT NULL AND NOT EXISTS (
-          SELECT
-          FROM (
-              SELECT
-                  pg_catalog.unnest($12::text[]) AS name,
-                  pg_catalog.unnest($13::text[]) AS value
-          ) wanted
-          WHERE runs.metadata ->> wanted.name IS DISTINCT FROM wanted.value
-      )
-  )
-  AND (
-      $14::text = ''
-      OR runs.state <> durable.succeeded() AND pg_catalog.strpos(
-          coalesce(
-              (
-                  SELECT problems.reason
-                  FROM durable.problems
-                  WHERE problems.run_id = runs.id
-              ),
-              (
-                  SELECT attempts.error
-                  FROM durable.attempts
-                  WHERE attempts.run_id = runs.id
-                  ORDER BY attempts.fence DESC
-                  LIMIT 1
-              ),
-              ''
-          ),
-          $14::text
-      ) > 0
-  )
-  AND (
-      pg_catalog.cardinality($15::text[]) = 0
-      OR EXISTS (
-          SELECT
-          FROM pg_catalog.unnest($15::text[]) AS wanted (spelling)
-          WHERE pg_catalog.strpos(runs.args::text, wanted.spelling) > 0
-      )
-  )
+  AND durable.metadata_matches(runs.metadata, $12::text[], $13::text[])
+  AND durable.fault_contains(runs.id, runs.state, $14::text)
+  AND durable.args_contain(runs.args, $15::text[])
 GROUP BY runs.state
 `
 
@@ -676,41 +572,12 @@ SELECT
     coalesce(runs.metadata::text, '')::text AS metadata,
     runs.args::text AS args,
     coalesce(runs.result::text, '')::text AS result,
-    coalesce(
-        (
-            SELECT workers.name
-            FROM durable.workers
-            WHERE workers.id = runs.worker
-        ),
-        ''
-    )::text AS worker,
-    coalesce(
-        (
-            SELECT schedules.name
-            FROM durable.schedules
-            WHERE schedules.id = runs.schedule
-        ),
-        runs.schedule_name,
-        ''
-    )::text AS schedule,
+    coalesce(durable.worker_name(runs.worker), '')::text AS worker,
+    coalesce(durable.schedule_name(runs.schedule), runs.schedule_name, '')::text AS schedule,
     coalesce(runs.occurs_at, '')::text AS occurs_at,
     CASE
         WHEN runs.state = durable.succeeded() THEN ''
-        ELSE coalesce(
-            (
-                SELECT problems.reason
-                FROM durable.problems
-                WHERE problems.run_id = runs.id
-            ),
-            (
-                SELECT attempts.error
-                FROM durable.attempts
-                WHERE attempts.run_id = runs.id
-                ORDER BY attempts.fence DESC
-                LIMIT 1
-            ),
-            ''
-        )
+        ELSE durable.fault_of(runs.id)
     END::text AS error
 FROM durable.runs
 JOIN durable.lanes ON lanes.id = abs(runs.lane)
@@ -723,67 +590,15 @@ WHERE runs.id < $1
   AND ($4::boolean OR abs(runs.lane) = ANY ($5::int[]))
   AND ($6::text = '' OR $6::text = ANY (runs.tags))
   AND ($7::text = '' OR runs.key = $7::text)
-  AND (
-      $8::text = ''
-      OR runs.schedule = (
-          SELECT schedules.id
-          FROM durable.schedules
-          WHERE schedules.name = $8::text
-      )
-  )
-  AND (
-      $9::text = ''
-      OR runs.worker = ANY (ARRAY(
-          SELECT workers.id
-          FROM durable.workers
-          WHERE workers.name = $9::text
-      ))
-  )
+  AND durable.schedule_matches(runs.schedule, $8::text)
+  AND durable.worker_matches(runs.worker, $9::text)
   AND (
       $10::timestamptz IS NULL
       OR runs.finished_at >= $10::timestamptz
   )
-  AND (
-      pg_catalog.cardinality($11::text[]) = 0
-      OR runs.metadata IS NOT NULL AND NOT EXISTS (
-          SELECT
-          FROM (
-              SELECT
-                  pg_catalog.unnest($11::text[]) AS name,
-                  pg_catalog.unnest($12::text[]) AS value
-          ) wanted
-          WHERE runs.metadata ->> wanted.name IS DISTINCT FROM wanted.value
-      )
-  )
-  AND (
-      $13::text = ''
-      OR runs.state <> durable.succeeded() AND pg_catalog.strpos(
-          coalesce(
-              (
-                  SELECT problems.reason
-                  FROM durable.problems
-                  WHERE problems.run_id = runs.id
-              ),
-              (
-                  SELECT attempts.error
-                  FROM durable.attempts
-                  WHERE attempts.run_id = runs.id
-                  ORDER BY attempts.fence DESC
-                  LIMIT 1
-              ),
-              ''
-          ),
-          $13::text
-      ) > 0
-  )
-  AND (
-      pg_catalog.cardinality($14::text[]) = 0
-      OR EXISTS (
-          SELECT
-          FROM pg_catalog.unnest($14::text[]) AS wanted (spelling)
-          WHERE pg_catalog.strpos(runs.args::text, wanted.spelling) > 0
-      )
-  )
+  AND durable.metadata_matches(runs.metadata, $11::text[], $12::text[])
+  AND durable.fault_contains(runs.id, runs.state, $13::text)
+  AND durable.args_contain(runs.args, $14::text[])
 ORDER BY runs.id DESC
 LIMIT $15
 `
@@ -926,41 +741,12 @@ SELECT
     coalesce(runs.metadata::text, '')::text AS metadata,
     runs.args::text AS args,
     coalesce(runs.result::text, '')::text AS result,
-    coalesce(
-        (
-            SELECT workers.name
-            FROM durable.workers
-            WHERE workers.id = runs.worker
-        ),
-        ''
-    )::text AS worker,
-    coalesce(
-        (
-            SELECT schedules.name
-            FROM durable.schedules
-            WHERE schedules.id = runs.schedule
-        ),
-        runs.schedule_name,
-        ''
-    )::text AS schedule,
+    coalesce(durable.worker_name(runs.worker), '')::text AS worker,
+    coalesce(durable.schedule_name(runs.schedule), runs.schedule_name, '')::text AS schedule,
     coalesce(runs.occurs_at, '')::text AS occurs_at,
     CASE
         WHEN runs.state = durable.succeeded() THEN ''
-        ELSE coalesce(
-            (
-                SELECT problems.reason
-                FROM durable.problems
-                WHERE problems.run_id = runs.id
-            ),
-            (
-                SELECT attempts.error
-                FROM durable.attempts
-                WHERE attempts.run_id = runs.id
-                ORDER BY attempts.fence DESC
-                LIMIT 1
-            ),
-            ''
-        )
+        ELSE durable.fault_of(runs.id)
     END::text AS error
 FROM durable.runs
 JOIN durable.lanes ON lanes.id = abs(runs.lane)
@@ -974,67 +760,15 @@ WHERE runs.id = ANY ($1::uuid[])
   AND ($5::boolean OR abs(runs.lane) = ANY ($6::int[]))
   AND ($7::text = '' OR $7::text = ANY (runs.tags))
   AND ($8::text = '' OR runs.key = $8::text)
-  AND (
-      $9::text = ''
-      OR runs.schedule = (
-          SELECT schedules.id
-          FROM durable.schedules
-          WHERE schedules.name = $9::text
-      )
-  )
-  AND (
-      $10::text = ''
-      OR runs.worker = ANY (ARRAY(
-          SELECT workers.id
-          FROM durable.workers
-          WHERE workers.name = $10::text
-      ))
-  )
+  AND durable.schedule_matches(runs.schedule, $9::text)
+  AND durable.worker_matches(runs.worker, $10::text)
   AND (
       $11::timestamptz IS NULL
       OR runs.finished_at >= $11::timestamptz
   )
-  AND (
-      pg_catalog.cardinality($12::text[]) = 0
-      OR runs.metadata IS NOT NULL AND NOT EXISTS (
-          SELECT
-          FROM (
-              SELECT
-                  pg_catalog.unnest($12::text[]) AS name,
-                  pg_catalog.unnest($13::text[]) AS value
-          ) wanted
-          WHERE runs.metadata ->> wanted.name IS DISTINCT FROM wanted.value
-      )
-  )
-  AND (
-      $14::text = ''
-      OR runs.state <> durable.succeeded() AND pg_catalog.strpos(
-          coalesce(
-              (
-                  SELECT problems.reason
-                  FROM durable.problems
-                  WHERE problems.run_id = runs.id
-              ),
-              (
-                  SELECT attempts.error
-                  FROM durable.attempts
-                  WHERE attempts.run_id = runs.id
-                  ORDER BY attempts.fence DESC
-                  LIMIT 1
-              ),
-              ''
-          ),
-          $14::text
-      ) > 0
-  )
-  AND (
-      pg_catalog.cardinality($15::text[]) = 0
-      OR EXISTS (
-          SELECT
-          FROM pg_catalog.unnest($15::text[]) AS wanted (spelling)
-          WHERE pg_catalog.strpos(runs.args::text, wanted.spelling) > 0
-      )
-  )
+  AND durable.metadata_matches(runs.metadata, $12::text[], $13::text[])
+  AND durable.fault_contains(runs.id, runs.state, $14::text)
+  AND durable.args_contain(runs.args, $15::text[])
 ORDER BY runs.id DESC
 LIMIT $16
 `
@@ -1232,41 +966,12 @@ SELECT
     coalesce(runs.metadata::text, '')::text AS metadata,
     runs.args::text AS args,
     coalesce(runs.result::text, '')::text AS result,
-    coalesce(
-        (
-            SELECT workers.name
-            FROM durable.workers
-            WHERE workers.id = runs.worker
-        ),
-        ''
-    )::text AS worker,
-    coalesce(
-        (
-            SELECT schedules.name
-            FROM durable.schedules
-            WHERE schedules.id = runs.schedule
-        ),
-        runs.schedule_name,
-        ''
-    )::text AS schedule,
+    coalesce(durable.worker_name(runs.worker), '')::text AS worker,
+    coalesce(durable.schedule_name(runs.schedule), runs.schedule_name, '')::text AS schedule,
     coalesce(runs.occurs_at, '')::text AS occurs_at,
     CASE
         WHEN runs.state = durable.succeeded() THEN ''
-        ELSE coalesce(
-            (
-                SELECT problems.reason
-                FROM durable.problems
-                WHERE problems.run_id = runs.id
-            ),
-            (
-                SELECT attempts.error
-                FROM durable.attempts
-                WHERE attempts.run_id = runs.id
-                ORDER BY attempts.fence DESC
-                LIMIT 1
-            ),
-            ''
-        )
+        ELSE durable.fault_of(runs.id)
     END::text AS error
 FROM durable.runs
 JOIN durable.lanes ON lanes.id = abs(runs.lane)

@@ -587,42 +587,11 @@ WITH replaced AS (
 ), lined AS (
     INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
     SELECT
-        coalesce(
-            CASE
-                WHEN replaced.strict IS NULL THEN replaced.gates[1]
-                ELSE (
-                    SELECT replaced.gates[wanted.place]
-                    FROM pg_catalog.generate_subscripts(replaced.gates, 1) AS wanted (place)
-                    WHERE (
-                        replaced.gates[wanted.place] <> ALL (replaced.strict)
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = replaced.gates[wanted.place]
-                              AND permits.owner = replaced.id
-                        )
-                      )
-                      AND (
-                        replaced.gates[wanted.place] > 0
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = ANY (replaced.strict)
-                              AND permits.owner = replaced.id
-                        )
-                      )
-                    ORDER BY wanted.place
-                    LIMIT 1
-                )
-            END,
-            durable.all_permits()
-        ),
+        durable.waits_at(replaced.id, replaced.gates, replaced.strict),
         replaced.lane,
         replaced.due_at,
         replaced.id,
-        pg_catalog.cardinality(replaced.gates) <> 1
-            OR pg_catalog.cardinality(replaced.limits) <> 1
-            OR durable.says_more(replaced.limits[1])
+        durable.is_more(replaced.gates, replaced.limits)
     FROM replaced
     WHERE replaced.gates IS NOT NULL
     RETURNING gate, lane, due_at
@@ -635,18 +604,16 @@ WITH replaced AS (
     WHERE gate = ANY (($25::text)::bigint[])
       AND owner = $24::uuid
     RETURNING gate
-), touched AS (
-    SELECT dropped.gate FROM dropped
 ), freed AS (
     INSERT INTO durable.turns (line, due_at, gate)
     SELECT durable.line_of_gate(freed.gate), clock_timestamp(), freed.gate
-    FROM (SELECT DISTINCT touched.gate FROM touched) freed
+    FROM (SELECT DISTINCT dropped.gate FROM dropped) freed
 )
 SELECT
     replaced.id,
     ARRAY(
-        SELECT DISTINCT durable.line_of_gate(touched.gate)
-        FROM touched
+        SELECT DISTINCT durable.line_of_gate(dropped.gate)
+        FROM dropped
     )::int[] AS freed
 FROM replaced
 `
@@ -702,7 +669,7 @@ type ReplaceRunRow struct {
 // end
 // block: announce of lined
 // end
-// block: free of touched
+// block: free of dropped
 // end
 func (q *Queries) ReplaceRun(ctx context.Context, arg ReplaceRunParams) ([]ReplaceRunRow, error) {
 	rows, err := q.db.Query(ctx, ReplaceRun,

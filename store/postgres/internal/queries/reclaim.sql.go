@@ -305,14 +305,7 @@ WITH expired AS MATERIALIZED (
         reclaimed.cancel,
         lanes.queue,
         lanes.job,
-        coalesce(
-            (
-                SELECT workers.name
-                FROM durable.workers
-                WHERE workers.id = reclaimed.worker
-            ),
-            '?'
-        )::text AS worker
+        coalesce(durable.worker_name(reclaimed.worker), '?')::text AS worker
     FROM reclaimed
     JOIN durable.lanes ON lanes.id = abs(reclaimed.lane)
 ), queued AS (
@@ -324,42 +317,11 @@ WITH expired AS MATERIALIZED (
 ), lined AS (
     INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
     SELECT
-        coalesce(
-            CASE
-                WHEN reclaimed.strict IS NULL THEN reclaimed.gates[1]
-                ELSE (
-                    SELECT reclaimed.gates[wanted.place]
-                    FROM pg_catalog.generate_subscripts(reclaimed.gates, 1) AS wanted (place)
-                    WHERE (
-                        reclaimed.gates[wanted.place] <> ALL (reclaimed.strict)
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = reclaimed.gates[wanted.place]
-                              AND permits.owner = reclaimed.id
-                        )
-                      )
-                      AND (
-                        reclaimed.gates[wanted.place] > 0
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = ANY (reclaimed.strict)
-                              AND permits.owner = reclaimed.id
-                        )
-                      )
-                    ORDER BY wanted.place
-                    LIMIT 1
-                )
-            END,
-            durable.all_permits()
-        ),
+        durable.waits_at(reclaimed.id, reclaimed.gates, reclaimed.strict),
         reclaimed.lane,
         reclaimed.due_at,
         reclaimed.id,
-        pg_catalog.cardinality(reclaimed.gates) <> 1
-            OR pg_catalog.cardinality(reclaimed.limits) <> 1
-            OR durable.says_more(reclaimed.limits[1])
+        durable.is_more(reclaimed.gates, reclaimed.limits)
     FROM reclaimed
     WHERE reclaimed.state = durable.pending()
       AND reclaimed.gates IS NOT NULL
@@ -464,19 +426,7 @@ WITH expired AS MATERIALIZED (
             coalesce(array_agg(staying.run ORDER BY staying.run), '{}'),
             CASE
                 WHEN permits.k = cardinality(permits.runs) THEN count(*)
-                ELSE coalesce(
-                    sum(
-                        (
-                            SELECT coalesce(
-                                runs.weights[array_position(runs.gates, permits.gate)],
-                                1
-                            )
-                            FROM durable.runs
-                            WHERE runs.id = staying.run
-                        )
-                    ),
-                    0
-                )
+                ELSE coalesce(sum(durable.weight_of(staying.run, permits.gate)), 0)
             END
         FROM unnest(permits.runs) AS staying (run)
         WHERE staying.run NOT IN (SELECT gone.id FROM gone)

@@ -67,19 +67,7 @@ WITH gone AS MATERIALIZED (
             coalesce(array_agg(staying.run ORDER BY staying.run), '{}'),
             CASE
                 WHEN permits.k = cardinality(permits.runs) THEN count(*)
-                ELSE coalesce(
-                    sum(
-                        (
-                            SELECT coalesce(
-                                runs.weights[array_position(runs.gates, permits.gate)],
-                                1
-                            )
-                            FROM durable.runs
-                            WHERE runs.id = staying.run
-                        )
-                    ),
-                    0
-                )
+                ELSE coalesce(sum(durable.weight_of(staying.run, permits.gate)), 0)
             END
         FROM unnest(permits.runs) AS staying (run)
         WHERE staying.run NOT IN (SELECT gone.id FROM gone)
@@ -103,15 +91,7 @@ WITH gone AS MATERIALIZED (
 ), wanted AS (
     SELECT
         durable.line_of_gate(touched.gate) AS line,
-        last.more OR (
-            SELECT coalesce(sum(permits.k), 0)
-            FROM durable.permits
-            WHERE permits.gate = touched.gate
-        ) >= (
-            SELECT durable.nearly_full(limits.most)
-            FROM durable.limits
-            WHERE limits.id = durable.limit_of(touched.gate)
-        ) AS blocked
+        last.more OR durable.used(touched.gate) >= durable.few_free_from(touched.gate) AS blocked
     FROM touched
     CROSS JOIN LATERAL (
         (
@@ -289,15 +269,7 @@ WITH held AS MATERIALIZED (
 ), wanted AS (
     SELECT
         durable.line_of_gate(touched.gate) AS line,
-        last.more OR (
-            SELECT coalesce(sum(permits.k), 0)
-            FROM durable.permits
-            WHERE permits.gate = touched.gate
-        ) >= (
-            SELECT durable.nearly_full(limits.most)
-            FROM durable.limits
-            WHERE limits.id = durable.limit_of(touched.gate)
-        ) AS blocked
+        last.more OR durable.used(touched.gate) >= durable.few_free_from(touched.gate) AS blocked
     FROM touched
     CROSS JOIN LATERAL (
         (

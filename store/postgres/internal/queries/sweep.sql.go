@@ -223,42 +223,11 @@ WITH mended AS MATERIALIZED (
 ), lined AS (
     INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
     SELECT
-        coalesce(
-            CASE
-                WHEN mended.strict IS NULL THEN mended.gates[1]
-                ELSE (
-                    SELECT mended.gates[wanted.place]
-                    FROM pg_catalog.generate_subscripts(mended.gates, 1) AS wanted (place)
-                    WHERE (
-                        mended.gates[wanted.place] <> ALL (mended.strict)
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = mended.gates[wanted.place]
-                              AND permits.owner = mended.id
-                        )
-                      )
-                      AND (
-                        mended.gates[wanted.place] > 0
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = ANY (mended.strict)
-                              AND permits.owner = mended.id
-                        )
-                      )
-                    ORDER BY wanted.place
-                    LIMIT 1
-                )
-            END,
-            durable.all_permits()
-        ),
+        durable.waits_at(mended.id, mended.gates, mended.strict),
         mended.lane,
         mended.due_at,
         mended.id,
-        pg_catalog.cardinality(mended.gates) <> 1
-            OR pg_catalog.cardinality(mended.limits) <> 1
-            OR durable.says_more(mended.limits[1])
+        durable.is_more(mended.gates, mended.limits)
     FROM mended
     ON CONFLICT DO NOTHING
     RETURNING gate, lane, due_at
@@ -498,12 +467,10 @@ WITH released AS (
         FOR UPDATE SKIP LOCKED
     ))
     RETURNING gate
-), touched AS (
-    SELECT released.gate FROM released
 ), freed AS (
     INSERT INTO durable.turns (line, due_at, gate)
     SELECT durable.line_of_gate(freed.gate), clock_timestamp(), freed.gate
-    FROM (SELECT DISTINCT touched.gate FROM touched) freed
+    FROM (SELECT DISTINCT released.gate FROM released) freed
 )
 SELECT released.gate
 FROM released
@@ -518,7 +485,7 @@ type PrunePermitsParams struct {
 // without a place. Of what is older than a minute, so many.
 // Index: permits_pkey from end to end, leases_pkey, runs_pkey. Locks: the permits, with SKIP
 // LOCKED. Idempotent: a repeat finds no rows.
-// block: free of touched
+// block: free of released
 // end
 func (q *Queries) PrunePermits(ctx context.Context, arg PrunePermitsParams) ([]int64, error) {
 	rows, err := q.db.Query(ctx, PrunePermits, arg.Most)
@@ -643,42 +610,11 @@ WITH locked_runs AS MATERIALIZED (
 ), lined AS (
     INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
     SELECT
-        coalesce(
-            CASE
-                WHEN returned.strict IS NULL THEN returned.gates[1]
-                ELSE (
-                    SELECT returned.gates[wanted.place]
-                    FROM pg_catalog.generate_subscripts(returned.gates, 1) AS wanted (place)
-                    WHERE (
-                        returned.gates[wanted.place] <> ALL (returned.strict)
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = returned.gates[wanted.place]
-                              AND permits.owner = returned.id
-                        )
-                      )
-                      AND (
-                        returned.gates[wanted.place] > 0
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = ANY (returned.strict)
-                              AND permits.owner = returned.id
-                        )
-                      )
-                    ORDER BY wanted.place
-                    LIMIT 1
-                )
-            END,
-            durable.all_permits()
-        ),
+        durable.waits_at(returned.id, returned.gates, returned.strict),
         returned.lane,
         returned.due_at,
         returned.id,
-        pg_catalog.cardinality(returned.gates) <> 1
-            OR pg_catalog.cardinality(returned.limits) <> 1
-            OR durable.says_more(returned.limits[1])
+        durable.is_more(returned.gates, returned.limits)
     FROM returned
     WHERE returned.state = durable.pending()
       AND returned.gates IS NOT NULL
@@ -709,19 +645,7 @@ WITH locked_runs AS MATERIALIZED (
             coalesce(array_agg(staying.run ORDER BY staying.run), '{}'),
             CASE
                 WHEN permits.k = cardinality(permits.runs) THEN count(*)
-                ELSE coalesce(
-                    sum(
-                        (
-                            SELECT coalesce(
-                                runs.weights[array_position(runs.gates, permits.gate)],
-                                1
-                            )
-                            FROM durable.runs
-                            WHERE runs.id = staying.run
-                        )
-                    ),
-                    0
-                )
+                ELSE coalesce(sum(durable.weight_of(staying.run, permits.gate)), 0)
             END
         FROM unnest(permits.runs) AS staying (run)
         WHERE staying.run NOT IN (SELECT gone.id FROM gone)
@@ -763,14 +687,7 @@ SELECT
     returned.lane,
     lanes.queue,
     lanes.job,
-    coalesce(
-        (
-            SELECT workers.name
-            FROM durable.workers
-            WHERE workers.id = returned.worker
-        ),
-        '?'
-    )::text AS worker,
+    coalesce(durable.worker_name(returned.worker), '?')::text AS worker,
     returned.state,
     returned.crash_count,
     ARRAY(SELECT DISTINCT freed.line FROM freed)::int[] AS freed
@@ -1246,12 +1163,10 @@ WITH keyed AS MATERIALIZED (
       AND permits.owner = deleted.id
       AND (permits.until = durable.until_finished() OR deleted.state <> durable.dead())
     RETURNING permits.gate
-), touched AS (
-    SELECT finished.gate FROM finished
 ), freed AS (
     INSERT INTO durable.turns (line, due_at, gate)
     SELECT durable.line_of_gate(freed.gate), clock_timestamp(), freed.gate
-    FROM (SELECT DISTINCT touched.gate FROM touched) freed
+    FROM (SELECT DISTINCT finished.gate FROM finished) freed
     RETURNING line
 ), keys_deleted AS (
     DELETE FROM durable.unique_keys
@@ -1291,7 +1206,7 @@ type SweepRunsRow struct {
 // end
 // block: end-permits of deleted
 // end
-// block: free of touched
+// block: free of finished
 // end
 func (q *Queries) SweepRuns(ctx context.Context, arg SweepRunsParams) (SweepRunsRow, error) {
 	row := q.db.QueryRow(ctx, SweepRuns,
