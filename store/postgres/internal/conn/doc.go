@@ -7,8 +7,9 @@
 // answers operators, read-only and for a bounded time. With Share, General is the caller's
 // pool, and whatever must not wait for it uses Engine instead: see DB.Aloof.
 //
-// Statements are written for the schema "durable"; Namespace writes them for another. They are
-// sent in batches, one round trip each. A batch begins with a guard, which bounds how long it
+// Statements are written for the schema "durable" and with the words of db/words.sql. Namespace
+// spells the words out and names the schema, once for each statement. Statements are sent in
+// batches, one round trip each. A batch begins with a guard, which bounds how long it
 // waits for locks and how long it takes by the patience of its caller, and is one transaction
 // at read committed, whatever the server's default is. The connections of Engine are guarded as
 // a whole where no pooler shares them, so that a claim saves that statement.

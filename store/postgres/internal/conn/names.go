@@ -9,13 +9,24 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/durable-worker/durable-worker/db"
+	"github.com/durable-worker/durable-worker/internal/sqlwords"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
 // DefaultSchema is the schema that the statements name as they are written.
 const DefaultSchema = "durable"
 
-// Namespace rewrites statements for a schema of another name, each once.
+// words are those of db/words.sql. It panics where the file is not what the tests have seen.
+var words = sync.OnceValue(func() sqlwords.Words { //nolint:gochecknoglobals // read once from the program itself
+	words, err := sqlwords.Parse(db.Words)
+	if err != nil {
+		panic("postgres: words.sql: " + err.Error())
+	}
+	return words
+})
+
+// Namespace rewrites statements, each once: it spells their words out, and names the schema.
 type Namespace struct {
 	Schema string
 	texts  sync.Map // statement as generated -> statement as sent
@@ -23,15 +34,15 @@ type Namespace struct {
 
 // sql returns the statement as it is sent.
 func (n *Namespace) sql(text string) string {
-	if n.Schema == DefaultSchema {
-		return text
-	}
 	if known, ok := n.texts.Load(text); ok {
 		return known.(string) //nolint:forcetypeassert // only strings are stored
 	}
-	renamed := n.Rename(text)
-	n.texts.Store(text, renamed)
-	return renamed
+	sent := words().SpellOut(text)
+	if n.Schema != DefaultSchema {
+		sent = n.Rename(sent)
+	}
+	n.texts.Store(text, sent)
+	return sent
 }
 
 // Rename writes a statement for the schema.
