@@ -70,9 +70,9 @@ func (a *admission) write(ctx context.Context, d *admit.Decision) error {
 	a.order(d)
 	a.mark(d)
 	if len(d.Cancel) > 0 {
-		a.hint()
+		a.wake.Hint()
 	}
-	a.hintFreed(a.freed, a.freed)
+	a.wake.HintFreed(a.freed, a.freed)
 	return nil
 }
 

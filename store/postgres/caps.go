@@ -50,7 +50,7 @@ func (s *Store) adoptRuns(ctx context.Context, steps []store.Step) {
 		}
 		return
 	}
-	s.hintDue(moved)
+	s.wake.HintDue(moved)
 }
 
 // queueCap is the cap of a queue.

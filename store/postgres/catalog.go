@@ -34,7 +34,7 @@ func (s *Store) Declare(ctx context.Context, declaration store.Declaration) erro
 		return s.db.Fail("declare", err)
 	}
 	if len(declaration.Schedules) > 0 {
-		s.hint()
+		s.wake.Hint()
 	}
 	if len(d.partly.SetAside) > 0 {
 		return fmt.Errorf("declare: %w", &d.partly)

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -14,7 +13,6 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
-	"github.com/durable-worker/durable-worker/store/postgres/internal/schema"
 )
 
 // Claim claims due runs. A claim that was granted runs before, so that its lease
@@ -60,7 +58,7 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 	if err != nil {
 		return nil, s.db.Fail("claim runs", err)
 	}
-	s.claimed.Add(int64(len(got.runs)))
+	s.wake.CountClaimed(len(got.runs))
 	if len(got.runs) > 1 { // one is settled as a whole
 		s.db.Connections.Made(request.Claim, opened)
 	}
@@ -211,42 +209,6 @@ func (d *dealing) scanEach(rows pgx.Rows, each func(), more ...any) error {
 	return rows.Err()
 }
 
-// workerCache remembers the numbers of worker processes.
-type workerCache struct {
-	mu  sync.Mutex
-	ids map[uuid.UUID]int32
-}
-
-// workerID returns the number that leases and runs refer to a worker by.
-func (s *Store) workerID(ctx context.Context, worker store.WorkerID) (int32, error) {
-	s.workers.mu.Lock()
-	id, known := s.workers.ids[worker.Instance]
-	s.workers.mu.Unlock()
-	if known {
-		return id, nil
-	}
-	return s.registerWorker(ctx, worker)
-}
-
-// registerWorker inserts the row of the worker.
-func (s *Store) registerWorker(ctx context.Context, worker store.WorkerID) (int32, error) {
-	var id int32
-	err := s.db.Repeat(ctx, func() error { // another call may do the same for this worker
-		return s.db.InBackground(ctx, func() (err error) {
-			id, err = s.db.Queries(s.db.Engine).RegisterWorker(ctx, queries.RegisterWorkerParams{Instance: worker.Instance, Name: worker.Name, Version: conn.Small(schema.Latest())})
-			return err
-		})
-	})
-	if err != nil {
-		return 0, err
-	}
-	s.workers.mu.Lock()
-	defer s.workers.mu.Unlock()
-	s.workers.ids[worker.Instance] = id
-	s.db.Beats.Open()
-	return id, nil
-}
-
 // Touch writes the worker's row, on one of the connections that reclaim.
 func (s *Store) Touch(ctx context.Context, worker store.WorkerID) error {
 	if err := s.schema.Usable(ctx); err != nil {
@@ -266,18 +228,4 @@ func (s *Store) Touch(ctx context.Context, worker store.WorkerID) error {
 		return s.db.Fail("touch", err)
 	}
 	return nil
-}
-
-// works reports whether a worker of this process has registered.
-func (s *Store) works() bool {
-	s.workers.mu.Lock()
-	defer s.workers.mu.Unlock()
-	return len(s.workers.ids) > 0
-}
-
-// forgetWorkers empties the cache, because the tables that the numbers are from are gone.
-func (s *Store) forgetWorkers() {
-	s.workers.mu.Lock()
-	defer s.workers.mu.Unlock()
-	clear(s.workers.ids)
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/durable-worker/durable-worker/internal/rules"
-	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/wake"
 )
 
 // Bounds of one statement of an enqueue; more runs are several statements of
@@ -43,17 +43,17 @@ func (s *Store) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Rece
 			return err
 		}
 		dues = duesOf(runs, set.lanes)
-		s.hints.pace.enqueued(lease.Running())
+		s.wake.Enqueued()
 		if rules.AnyKeyed(runs) {
 			receipts, freed, err = s.insertKeyed(ctx, s.db.General, runs, set)
 			return err
 		}
-		r := s.ride(dues)
+		r := s.wake.Ride(dues)
 		if receipts, err = s.insertUnkeyed(ctx, s.db.General, runs, set, freshly, r); conn.Code(err) == conn.UniqueViolation {
 			receipts, err = s.insertUnkeyed(ctx, s.db.General, runs, set, perhapsAgain, r)
 		}
 		if err == nil && r != nil {
-			dues = r.arrived(s)
+			dues = s.wake.Arrived(r)
 		}
 		return err
 	}
@@ -65,8 +65,8 @@ func (s *Store) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Rece
 	if err != nil {
 		return nil, s.db.Fail("enqueue", err)
 	}
-	s.hintDue(dues)
-	s.hintFreed(freed, freed)
+	s.wake.HintDue(dues)
+	s.wake.HintFreed(freed, freed)
 	return receipts, nil
 }
 
@@ -88,7 +88,7 @@ const (
 	perhapsAgain                  // those that are stored are skipped
 )
 
-func (s *Store) insertUnkeyed(ctx context.Context, to conn.Sender, runs []store.NewRun, set places, fresh freshness, with *ride) ([]store.Receipt, error) {
+func (s *Store) insertUnkeyed(ctx context.Context, to conn.Sender, runs []store.NewRun, set places, fresh freshness, with *wake.Ride) ([]store.Receipt, error) {
 	existing := map[store.RunID]struct{}{}
 	b := s.db.NewBatch()
 	plain, limited := apart(runs)
@@ -109,7 +109,7 @@ func (s *Store) insertUnkeyed(ctx context.Context, to conn.Sender, runs []store.
 	if len(limited) > 0 {
 		addLimited(b, limited, set, nil, conn.ScanInto(stored))
 	}
-	with.add(s, b)
+	s.wake.AddRide(b, with)
 	if err := s.db.Send(ctx, to, b); err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/wake"
 )
 
 // While runs wait for the places that others leave, a worker settles and claims in turns. It
@@ -115,11 +116,11 @@ func (s *Store) joinHandOn(ctx context.Context, work []*settling) bool {
 		return false
 	}
 	one := s.handing.settles.add(work)
-	dues := duesOn(lines)
+	dues := wake.DuesOn(lines)
 	for i := range dues {
 		dues[i].Unseen = true
 	}
-	s.giveDue(dues)
+	s.wake.GiveDue(dues)
 	done := s.handing.settles.await(ctx, one, s.handing.wait)
 	s.handing.met(done && one.started > 0)
 	if !done || one.started == 0 {

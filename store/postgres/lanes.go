@@ -17,6 +17,7 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/wake"
 )
 
 // lane is what a lane's number means.
@@ -49,7 +50,7 @@ func (c *laneCache) learn(heads []store.Head) {
 	}
 	for i := range heads {
 		if h := &heads[i]; h.Lane > 0 && c.names[h.Lane] == 0 {
-			c.names[h.Lane] = namesOf(h.Queue, h.Job)
+			c.names[h.Lane] = wake.NamesOf(h.Queue, h.Job)
 		}
 	}
 }
@@ -261,7 +262,7 @@ func (s *Store) Heads(ctx context.Context, serves store.Serves) ([]store.Head, e
 		return nil, s.db.Fail("heads", err)
 	}
 	s.lanes.learn(heads)
-	s.leave(serves, heads)
+	s.wake.Leave(serves, heads)
 	s.capped.Learn(heads, capped)
 	if limited {
 		heads = append(heads, s.turnHeads(ctx, &serves)...)

@@ -149,7 +149,7 @@ func (s *Store) announceLimit(ctx context.Context, id store.LimitID) error {
 		if err != nil || len(gates) == 0 {
 			return err
 		}
-		s.hint()
+		s.wake.Hint()
 		if len(gates) < announcedPerStep {
 			return nil
 		}

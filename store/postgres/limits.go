@@ -112,9 +112,9 @@ func (s *Store) ChangeLimit(ctx context.Context, change store.LimitChange) error
 		return s.db.Fail(what, err)
 	}
 	if change.Command == store.ReleasePermit || change.Command == store.LiftPenalty { // of one key
-		s.hintFreed(freed, freed)
+		s.wake.HintFreed(freed, freed)
 	} else {
-		s.hint()
+		s.wake.Hint()
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func (s *Store) UseLimit(ctx context.Context, request store.LimitRequest) (store
 	if err := u.use(ctx); err != nil {
 		return store.LimitGrant{}, s.db.Fail(what, err)
 	}
-	s.hintFreed(u.freed, u.freed)
+	s.wake.HintFreed(u.freed, u.freed)
 	return u.grant, nil
 }
 

@@ -202,7 +202,8 @@ func (l *markedLine) enqueueAs(n int, as func(*store.NewRun)) (ids []store.RunID
 	l.t.Helper()
 	runs := make([]store.NewRun, n)
 	for i := range runs {
-		runs[i] = limitedRun()
+		runs[i] = store.NewRun{ID: store.NewRunID(), Job: "mail", Queue: store.DefaultQueue, MaxAttempts: 1, Args: []byte(`{}`),
+			Limits: []store.LimitUse{{Limit: "doc"}}}
 		as(&runs[i])
 		ids = append(ids, runs[i].ID)
 	}

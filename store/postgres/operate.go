@@ -36,7 +36,7 @@ func (s *Store) Operate(ctx context.Context, command store.RunCommand) ([]store.
 	}
 	done := &changes{answers: make(map[uuid.UUID]store.ChangedRun, len(command.Runs))}
 	err := s.changeAll(ctx, &command, done)
-	s.hintFreed(done.freed, done.freed)
+	s.wake.HintFreed(done.freed, done.freed)
 	if err != nil {
 		return nil, s.db.Fail(string(command.Action)+" runs", err)
 	}
@@ -50,7 +50,7 @@ func (s *Store) Operate(ctx context.Context, command store.RunCommand) ([]store.
 		wake = wake || changed[i].Result == store.RunChanged && changed[i].State == store.Pending
 	}
 	if wake && command.Action == store.RetryRuns {
-		s.hint()
+		s.wake.Hint()
 	}
 	return changed, nil
 }

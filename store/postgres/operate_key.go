@@ -120,7 +120,7 @@ func (s *Store) Rerun(ctx context.Context, of store.RunID, run store.NewRun, by 
 	if err != nil {
 		return store.Receipt{}, s.db.Fail("rerun", err)
 	}
-	s.hint() // of whatever lane or line
+	s.wake.Hint() // of whatever lane or line
 	return stored[0], nil
 }
 

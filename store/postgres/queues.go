@@ -67,7 +67,7 @@ func (s *Store) SetQueue(ctx context.Context, name string, action store.QueueAct
 	if err != nil {
 		return s.db.Fail(string(action)+" queue", err)
 	}
-	s.hint()
+	s.wake.Hint()
 	return nil
 }
 

@@ -97,9 +97,9 @@ type reclaiming struct {
 // places which were freed.
 func (r *reclaiming) tell() {
 	if slices.ContainsFunc(r.done.Runs, func(r store.ReclaimedRun) bool { return r.State == store.Pending }) {
-		r.hint()
+		r.wake.Hint()
 	}
-	r.hintFreed(r.freed, r.freed)
+	r.wake.HintFreed(r.freed, r.freed)
 }
 
 // all takes leases together, and when that fails one by one.

@@ -49,7 +49,7 @@ func (s *Store) Materialize(ctx context.Context, limit int, decide decider) (sto
 		s.resting.Took(lease.Elapsed())
 	}
 	if len(done.Runs) > 0 {
-		s.hint()
+		s.wake.Hint()
 	}
 	return done.MaterializeResult, nil
 }

@@ -55,8 +55,8 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) ([]s
 			s.db.Connections.Over(work[i].Claim)
 		}
 	}
-	s.hintAgain(again)
-	s.hintFreed(freed, blocked)
+	s.wake.HintAgain(again)
+	s.wake.HintFreed(freed, blocked)
 	return verdicts, nil
 }
 

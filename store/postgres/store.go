@@ -18,6 +18,7 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/examine"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/schema"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/wake"
 )
 
 var _ store.Store = (*Store)(nil)
@@ -61,9 +62,9 @@ type ConnectHook = conn.ConnectHook
 // many goroutines.
 type Store struct {
 	db       *conn.DB
-	noNotify bool
 	schema   *schema.Schema
 	examiner *examine.Examiner
+	wake     *wake.Waker
 	clamped  atomic.Int64 // when leases were last clamped, likewise
 	held     conn.Lately  // when a claim last gave up waiting for the row of a run
 	stuck    conn.Lately  // when a settle did
@@ -89,10 +90,6 @@ type Store struct {
 
 	together beatCache
 	specs    specs
-	hints    hints
-	crews    crews
-	claimed  atomic.Int64 // runs, by the workers of this process
-	txHints  txHints
 	closing  context.CancelFunc
 	running  sync.WaitGroup
 }
@@ -143,9 +140,10 @@ func open(ctx context.Context, config Config, connect func(*Store) error) (*Stor
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Store{noNotify: config.NoNotify, handing: handing{wait: handWait}}
+	s := &Store{handing: handing{wait: handWait}}
 	s.db = conn.New(config.Schema, config.Logger, conn.Options{MaxConns: config.MaxConns, Connect: config.Connect, Operators: config.Operators}, s.works)
 	s.schema = schema.New(s.db)
+	s.wake = wake.New(s.db, process{s}, config.NoNotify)
 	s.examiner = examine.New(s.db, s.schema)
 	s.db.OnMissing = func() {
 		s.schema.Forget()
@@ -159,14 +157,13 @@ func open(ctx context.Context, config Config, connect func(*Store) error) (*Stor
 	s.lanes.ids = map[lane]store.LaneID{}
 	s.limits.byName, s.limits.lanes = limitSet{}, map[limitLane]struct{}{}
 	s.workers.ids = map[uuid.UUID]int32{}
-	s.hints.init()
 	if err := connect(s); err != nil {
 		s.db.Close()
 		return nil, fmt.Errorf("open postgres: %w", err)
 	}
 	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s.closing = cancel
-	s.running.Go(func() { s.sendHints(background) })
+	s.running.Go(func() { s.wake.Run(background) })
 	s.running.Go(func() { s.db.Beats.KeepOpen(background) })
 	return s, nil
 }
@@ -174,7 +171,7 @@ func open(ctx context.Context, config Config, connect func(*Store) error) (*Stor
 // Close sends the last wake-up and closes all connections. It waits for calls
 // under way; a Listen has to be ended by its own context first.
 func (s *Store) Close() {
-	s.hintTrailed(s.txHints.end()) // sooner than it was to be
+	s.wake.EndTrailing()
 	s.closing()
 	s.running.Wait()
 	s.db.Close()

@@ -57,10 +57,10 @@ func (s *Store) sweepStep(ctx context.Context, request *store.SweepRequest) (sto
 	if err != nil {
 		return store.SweepResult{}, err
 	}
-	s.hintFreed(step.freed, step.freed)
+	s.wake.HintFreed(step.freed, step.freed)
 	s.prune(ctx, step)
 	if step.done.Mended+step.done.Repaired > 0 || slices.ContainsFunc(step.done.Returned, func(r store.ReclaimedRun) bool { return r.State == store.Pending }) {
-		s.hint()
+		s.wake.Hint()
 	}
 	return step.done, nil
 }

@@ -147,7 +147,7 @@ func (s *Store) change(
 	if err != nil {
 		return s.db.Fail("change schedule", err)
 	}
-	s.hint()
+	s.wake.Hint()
 	return nil
 }
 

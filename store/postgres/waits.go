@@ -66,8 +66,8 @@ func (l locks) HearFreed(ctx context.Context, waiter lease.ClaimID, hear func(na
 			hear(name)
 		}
 	}
-	listening := &listener{Store: s, channel: s.db.Names.FreedChannel(), begun: func() { hear("") }, heard: heard}
-	if err := listening.receive(ctx); err != nil && ctx.Err() == nil {
+	err := s.wake.Receive(ctx, s.db.Names.FreedChannel(), func() { hear("") }, heard)
+	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("listen for releases: %w", err)
 	}
 	return nil

@@ -1,6 +1,7 @@
-package postgres
+package wake
 
 import (
+	"log/slog"
 	"slices"
 	"testing"
 	"time"
@@ -15,7 +16,7 @@ import (
 
 // notice is a notification of a run of jobs that all members serve, or of another job.
 func notice(lane store.LaneID, job string) []store.Signal {
-	return []store.Signal{{Kind: store.RunsDue, Due: store.Due{Lane: lane, Names: namesOf("q", job), Runs: 1, Draw: newDraw()}}}
+	return []store.Signal{{Kind: store.RunsDue, Due: store.Due{Lane: lane, Names: NamesOf("q", job), Runs: 1, Draw: newDraw()}}}
 }
 
 // beginners are the members that look by themselves after a notification.
@@ -94,7 +95,7 @@ func TestWatch_IsHandedOverWhereRunsAreFound(t *testing.T) {
 }
 
 func TestWatch_WhatMayBeLeftToIt(t *testing.T) {
-	s := &Store{db: conn.New("", nil, conn.Options{}, nil)}
+	s := New(conn.New("", nil, conn.Options{}, nil), someWorkers(0), false)
 	plain := store.Due{Lane: 5, Runs: 1}
 	limited, mixed := store.Due{Lane: 5, Runs: 1, Limited: true}, store.Due{Lane: 5, Runs: 1, Limited: true, Mixed: true}
 	require.Len(t, s.locksToTry([]store.Due{plain}), 1)
@@ -120,10 +121,11 @@ func TestWatch_WhatMayBeLeftToIt(t *testing.T) {
 // after a failure none.
 func TestWatch_HoldsFewLocks(t *testing.T) {
 	t.Parallel()
-	s, err := Open(t.Context(), pgtest.Database(t), Config{})
-	require.NoError(t, err)
-	t.Cleanup(s.Close)
-	l := &listener{Store: s, channel: s.db.Names.Channel()}
+	s := New(conn.New("", slog.New(slog.DiscardHandler), conn.Options{}, func() bool { return false }), someWorkers(0), false)
+	require.NoError(t, s.db.Connect(t.Context(), pgtest.Database(t)))
+	t.Cleanup(s.db.Close)
+	var err error
+	l := &listener{Waker: s, channel: s.db.Names.Channel()}
 	l.conn, err = s.db.DialAlone(t.Context())
 	require.NoError(t, err)
 	held := func() (n int) {

@@ -1,4 +1,4 @@
-package postgres
+package wake
 
 import (
 	"testing"
@@ -140,7 +140,7 @@ func TestCrew_WhoComesAndGoesIsKnownImmediately(t *testing.T) {
 func TestCrew_HearsOnlyOfWhatItServes(t *testing.T) {
 	c := crewOf(1)[0]
 	due := func(queue, job string) store.Signal {
-		return store.Signal{Kind: store.RunsDue, Due: store.Due{Lane: 3, Names: namesOf(queue, job), Draw: 9}}
+		return store.Signal{Kind: store.RunsDue, Due: store.Due{Lane: 3, Names: NamesOf(queue, job), Draw: 9}}
 	}
 	require.Empty(t, c.fold([]store.Signal{due("q", "other"), due("other", "a")}))
 	require.Equal(t, []store.Signal{due("q", "b")}, c.fold([]store.Signal{due("q", "b")}))
@@ -153,7 +153,7 @@ func TestDuePayloads(t *testing.T) {
 	var sent, read []store.Signal
 	var dues []store.Due
 	for i := range 500 {
-		due := store.Due{Lane: store.LaneID(i + 1), Names: namesOf("q", "a") + uint64(i), Runs: i, Limited: i%3 > 0, In: time.Duration(i%2) * time.Second, Draw: 5}
+		due := store.Due{Lane: store.LaneID(i + 1), Names: NamesOf("q", "a") + uint64(i), Runs: i, Limited: i%3 > 0, In: time.Duration(i%2) * time.Second, Draw: 5}
 		dues, sent = append(dues, due), append(sent, store.Signal{Kind: store.RunsDue, Due: due})
 	}
 	passed := store.Due{Lane: 9, Names: 1, Runs: 1, Draw: 8, Passed: 2, Every: 6 * time.Millisecond, For: 50 * time.Millisecond}
@@ -192,7 +192,7 @@ func TestDueBox_AddsUpWhatIsDueAndKeepsWhatIsToBe(t *testing.T) {
 			require.InDelta(t, time.Minute, due.In, float64(100*time.Millisecond))
 		}
 	}
-	for i := range mostDue + 1 {
+	for i := range MostDue + 1 {
 		b.add(store.Due{Lane: store.LaneID(i + 1)})
 	}
 	_, overrun = b.take(nil)

@@ -1,20 +1,16 @@
-package postgres
+package wake
 
 import (
-	"context"
 	"hash/fnv"
-	"math/rand/v2"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
-	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
 // crew is the set of workers that listen for the same jobs on the same queues, as one of
@@ -64,8 +60,8 @@ func hashed(text string) uint32 {
 	return h.Sum32()
 }
 
-// namesOf returns the hashes of a queue and a job in one number.
-func namesOf(queue, job string) uint64 { return uint64(hashed(queue))<<32 | uint64(hashed(job)) }
+// NamesOf returns the hashes of a queue and a job in one number.
+func NamesOf(queue, job string) uint64 { return uint64(hashed(queue))<<32 | uint64(hashed(job)) }
 
 // serves reports whether the workers of the crew execute the runs of a lane; zero names mean every lane.
 func (c *crew) serves(names uint64) bool {
@@ -192,64 +188,6 @@ func (c *crew) place(draw uint32) (place int) {
 	return place
 }
 
-// crews are the crews of the workers of this process.
-type crews struct {
-	mu   sync.Mutex
-	all  []*crew
-	lost map[int32][]uint32 // by the key of the crew, members whose connection broke before they could say that they leave
-}
-
-func (c *crews) join(one *crew) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.all = append(c.all, one)
-}
-
-func (c *crews) part(one *crew) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.all = slices.DeleteFunc(c.all, func(other *crew) bool { return other == one })
-}
-
-// lose records members of a crew that could not say that they leave. The next member that
-// joins from this process says it for them.
-func (c *crews) lose(key int32, members ...uint32) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.lost == nil {
-		c.lost = map[int32][]uint32{}
-	}
-	c.lost[key] = append(c.lost[key], members...)
-}
-
-// takeLost returns the members that lose recorded for a crew, and forgets them.
-func (c *crews) takeLost(key int32) []uint32 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	members := c.lost[key]
-	delete(c.lost, key)
-	return members
-}
-
-// any reports whether any worker of this process listens.
-func (c *crews) any() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.all) > 0
-}
-
-// find returns the crew with this key; nil: no worker of this process listens for it.
-func (c *crews) find(key int32) *crew {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, one := range c.all {
-		if one.key == key {
-			return one
-		}
-	}
-	return nil
-}
-
 // Members that see a run in the heads before it is due all expect it. They claim it one
 // after the other: first those that were notified of it, then these, by their place.
 const (
@@ -260,13 +198,13 @@ const (
 	leaveMost  = 3 * time.Second
 )
 
-// leave staggers the claims of workers that see the same run in the heads before it is due.
+// Leave staggers the claims of workers that see the same run in the heads before it is due.
 // The instant at which it is due is the draw, so all of them agree on the order.
-func (s *Store) leave(serves store.Serves, heads []store.Head) {
-	if !s.crews.any() || !slices.ContainsFunc(heads, func(h store.Head) bool { return h.In > 0 && h.Lane > 0 }) {
+func (w *Waker) Leave(serves store.Serves, heads []store.Head) {
+	if !w.crews.any() || !slices.ContainsFunc(heads, func(h store.Head) bool { return h.In > 0 && h.Lane > 0 }) {
 		return
 	}
-	if c := s.crews.find(newCrew(s.db.Names, serves).key); c != nil {
+	if c := w.crews.find(newCrew(w.db.Names, serves).key); c != nil {
 		c.leave(heads)
 	}
 }
@@ -301,55 +239,101 @@ func weight(draw, member uint32) uint32 {
 	return uint32(x >> 32)
 }
 
-// join makes the session of this connection a member.
-func (c *crew) join(ctx context.Context, s *Store, session *pgx.Conn) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	return s.db.Queries(session).JoinCrew(ctx, queries.JoinCrewParams{Class: c.class, Crew: c.key})
+// watches records until when, roughly, some member watches each lane. The zero value has none.
+type watches struct {
+	until map[store.LaneID]time.Duration // monotonic clock
+	last  time.Duration                  // the latest of them
 }
 
-// check reads the members from the lock table of the server, and returns those that have
-// left without notifying the others.
-func (c *crew) check(ctx context.Context, s *Store, session *pgx.Conn) (gone []uint32, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	rows, err := s.db.Queries(session).Crew(ctx, queries.CrewParams{Class: c.class, Crew: c.key})
-	if err != nil {
-		return nil, err
+// put records a watch of a lane.
+func (w *watches) put(lane store.LaneID, now, until time.Duration) {
+	if w.until == nil {
+		w.until = map[store.LaneID]time.Duration{}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	before := c.members
-	c.self, c.members = 0, make([]uint32, 0, len(rows))
-	for _, row := range rows {
-		id := uint32(row.Pid) //nolint:gosec // a process number
-		if c.members = append(c.members, id); row.Self {
-			c.self = id
-		}
+	if len(w.until) >= watchesMost {
+		maps.DeleteFunc(w.until, func(_ store.LaneID, over time.Duration) bool { return over <= now })
 	}
-	if c.self == 0 {
-		c.members = nil
-	}
-	for _, member := range before {
-		if c.self != 0 && !slices.Contains(c.members, member) {
-			gone = append(gone, member)
-		}
-	}
-	return gone, nil
+	w.until[lane], w.last = until, max(w.last, until)
 }
 
-// checkEach is the time between two checks of a crew in which not every turn has a stand-in,
-// by whichever member. The one that misses a member notifies the others.
-const checkEach = time.Second
+// watchesMost is the number of lanes from which put first drops the watches that have ended.
+const watchesMost = 100
 
-// checkPause returns how long this member waits before it checks the crew again.
-func (c *crew) checkPause() time.Duration {
+// endedAt returns when the last watch ended; zero: one is under way, or there was none.
+func (w *watches) endedAt(now time.Duration) time.Duration {
+	if w.last > now {
+		return 0
+	}
+	return w.last
+}
+
+// startWatching decides which of the notified lanes this member watches from now on, and
+// for how many tenths after the current one. It sets Every and For of their wake-ups, and
+// clears them in the others. A notification for a lane that some member watches already asks
+// for a single claim. If it is for another lane, the watcher, which watching reports this
+// member to be, adds that lane to its watch, so that one member watches all lanes.
+func (c *crew) startWatching(now time.Duration, watching bool, heard []store.Signal) (mine []store.Due, more int) {
+	dues, runs := c.watchable(heard)
+	if runs == 0 || runs > watchMost {
+		return nil, 0
+	}
+	asked := slices.ContainsFunc(dues, func(due *store.Due) bool { return due.For > 0 })
+	handedOver := slices.ContainsFunc(dues, func(due *store.Due) bool { return due.For == store.HandOver })
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := len(c.members)
-	if n <= standIns {
-		return pingEvery
+	if len(c.members) == 0 {
+		return nil, 0
 	}
-	pause := min(time.Duration(n)*checkEach, pingEvery)
-	return pause - pause/4 + rand.N(pause/2) // members of a new fleet begin together
+	if !handedOver {
+		c.heard.mark(now, c.watched.endedAt(now))
+	}
+	if !asked && !c.heard.often() {
+		return nil, 0
+	}
+	more = min(max(len(c.members)/perTenth, 1), tenthsMore)
+	end := now + time.Duration(more)*tenth + tenth/2
+	joins := !handedOver && c.watched.last-now > store.HandOver // a watch that is under way
+	if joins {
+		end = c.watched.last
+	}
+	for _, due := range dues {
+		every := due.Every
+		due.Every, due.For = 0, 0
+		if !handedOver && c.watched.until[due.Lane]-now > store.HandOver {
+			continue
+		}
+		c.watched.put(due.Lane, now, end)
+		if joins && watching {
+			due.Draw = 0 // this member answers it, whichever the draw chooses
+		} else if joins || !c.first(*due) {
+			continue
+		}
+		due.For = time.Duration(more) * tenth
+		if due.Every = every; every == 0 {
+			due.Every = c.heard.every()
+		}
+		mine = append(mine, *due)
+	}
+	return mine, more
+}
+
+// watchable returns the wake-ups that a member of this crew may watch for, and the number
+// of their runs.
+func (c *crew) watchable(heard []store.Signal) (dues []*store.Due, runs int) {
+	for i := range heard {
+		due := &heard[i].Due
+		if heard[i].Kind == store.RunsDue && due.Names != 0 && due.In == 0 && due.Passed == 0 && due.Draw != 0 && c.serves(due.Names) {
+			dues, runs = append(dues, due), runs+due.Runs
+		}
+	}
+	return dues, runs
+}
+
+// first reports whether this member is the first in the order that a wake-up draws. Several
+// members answer a wake-up for many runs; only the first of them continues with a watch.
+// c.mu is held.
+func (c *crew) first(due store.Due) bool {
+	due.Runs = min(due.Runs, 1)
+	after, mine := c.takes(due)
+	return mine && after == 0
 }

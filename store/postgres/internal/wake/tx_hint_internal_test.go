@@ -1,4 +1,4 @@
-package postgres
+package wake
 
 import (
 	"testing"
@@ -11,30 +11,29 @@ import (
 )
 
 // trailer returns a store that sends nothing, and a function that trails a run of a lane.
-func trailer() (s *Store, trail func(store.LaneID)) {
-	s = &Store{}
-	s.hints.init()
+func trailer() (s *Waker, trail func(store.LaneID)) {
+	s = New(nil, someWorkers(0), false)
 	return s, func(lane store.LaneID) { s.trail([]store.Due{{Lane: lane, Runs: 1}}) }
 }
 
 func TestTrailingHintsEndWithTheStore(t *testing.T) {
 	t.Parallel()
 	s, _ := trailer()
-	dues, overrun := s.txHints.end()
+	dues, overrun := s.trailing.end()
 	require.Empty(t, dues, "none is armed")
 	require.False(t, overrun)
 	s, trail := trailer()
 	trail(1)
 	trail(2)
-	dues, _ = s.txHints.end()
+	dues, _ = s.trailing.end()
 	require.ElementsMatch(t, []store.Due{{Lane: 1, Runs: 1}, {Lane: 2, Runs: 1}}, dues)
-	for i := range s.txHints.rungs {
-		require.False(t, s.txHints.rungs[i].timer.Stop(), "a timer goes on")
+	for i := range s.trailing.rungs {
+		require.False(t, s.trailing.rungs[i].timer.Stop(), "a timer goes on")
 	}
 	s, trail = trailer()
-	s.txHints.end()
+	s.trailing.end()
 	trail(1)
-	require.Nil(t, s.txHints.rungs[0].timer, "armed after the end")
+	require.Nil(t, s.trailing.rungs[0].timer, "armed after the end")
 }
 
 // TestTrailingHintsComeInTime trails a run every 7 ms, each of its own lane, and looks
@@ -111,7 +110,7 @@ func TestTrailingHintsOverrun(t *testing.T) {
 		s, trail := trailer()
 		trail(1)
 		pass(time.Millisecond)
-		for lane := range store.LaneID(mostDue + 1) {
+		for lane := range store.LaneID(MostDue + 1) {
 			trail(lane + 1)
 		}
 		times := 0
