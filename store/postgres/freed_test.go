@@ -10,7 +10,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/internal/admit"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
@@ -18,7 +17,7 @@ import (
 )
 
 // TestFreedPlacesAreAnnounced settles runs for whose places others wait. Other processes
-// are notified; without notifications those who run in this process hear of it all the same.
+// are notified.
 func TestFreedPlacesAreAnnounced(t *testing.T) {
 	t.Parallel()
 	ctx, url := t.Context(), pgtest.Database(t)
@@ -40,18 +39,6 @@ func TestFreedPlacesAreAnnounced(t *testing.T) {
 	require.Eventually(t, func() bool { return slices.Contains(heard(), due) }, time.Minute, time.Millisecond, "it listens")
 	settleAdmitted(t, s)
 	require.Eventually(t, func() bool { return slices.Contains(heard(), due) }, 10*time.Second, time.Millisecond, "no other process hears of the place")
-
-	silent, err := postgres.Open(ctx, url, postgres.Config{NoNotify: true})
-	require.NoError(t, err)
-	t.Cleanup(silent.Close)
-	here := signalsOf(t, silent)
-	require.Eventually(t, func() bool { return slices.Contains(here(), due) }, time.Minute, time.Millisecond, "it listens")
-	settleAdmitted(t, silent)
-	require.Eventually(t, func() bool {
-		return slices.ContainsFunc(here(), func(signal store.Signal) bool {
-			return signal.Kind == store.RunsDue && signal.Due == store.Due{Lane: admit.LimitLine(1)}
-		})
-	}, 10*time.Second, time.Millisecond, "this process does not hear of the place")
 }
 
 // signalsOf returns a function that takes what the store has heard.

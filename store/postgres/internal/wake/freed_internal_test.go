@@ -14,6 +14,17 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
+// TestFreedPlacesWakeThisProcess frees places while notifications are held back for an hour: who
+// runs in this process is woken all the same, and immediately.
+func TestFreedPlacesWakeThisProcess(t *testing.T) {
+	t.Parallel()
+	w := New(nil, someWorkers(1), false)
+	w.hints.pace.sent = lease.Running() + time.Hour
+	here := w.hints.here.Join()
+	w.HintFreed([]store.LineID{7, 7}, []store.LineID{7})
+	require.Equal(t, []store.Signal{{Kind: store.RunsDue, Due: store.Due{Lane: 7}}}, here.Take())
+}
+
 // TestFreedPlacesReachAnotherProcess has a process with several workers free a place: if those
 // come first in the order that was drawn, one of another process looks all the same.
 func TestFreedPlacesReachAnotherProcess(t *testing.T) {
