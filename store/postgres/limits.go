@@ -56,7 +56,7 @@ func (s *Store) ListLimits(ctx context.Context, filter store.LimitFilter) ([]sto
 			if info.Waiting.N > 0 {
 				info.OldestDue = timesUTC(&oldest)
 			}
-			info.Waiting.Estimated, info.InUse.Estimated = info.Waiting.N == countMost, info.InUse.N >= countMost
+			info.Waiting.AtLeast, info.InUse.AtLeast = info.Waiting.N == countMost, info.InUse.N >= countMost
 			return err
 		})
 		b.add(queries.NextOfLimit, first-1, last, int32(limitGatesSeen)).Query(func(rows pgx.Rows) error {
@@ -278,7 +278,7 @@ func askGate(b *batch, info *store.GateInfo) {
 	b.add(queries.GateUse, gate, int32(countMost)).QueryRow(func(row pgx.Row) error {
 		var next *time.Time
 		err := row.Scan(&info.InUse, &info.Waiting.N, &next)
-		if info.Waiting.Estimated = info.Waiting.N == countMost; info.Waiting.N > 0 {
+		if info.Waiting.AtLeast = info.Waiting.N == countMost; info.Waiting.N > 0 {
 			info.NextAt = timesUTC(next)
 		}
 		return err

@@ -124,7 +124,7 @@ func waitingOf(ctx context.Context, q *queries.Queries, first, last admit.GateID
 	if err != nil || counted.Waiting == 0 {
 		return store.Count{}, nil, nil, err
 	}
-	waiting = store.Count{N: min(counted.Waiting, waitingMost), Estimated: counted.Waiting > waitingMost}
+	waiting = store.Count{N: min(counted.Waiting, waitingMost), AtLeast: counted.Waiting > waitingMost}
 	due, err := q.NextTurn(ctx, queries.NextTurnParams{First: int64(first), Last: int64(last)})
 	if due > 0 {
 		next = instantOrNil(&due)
