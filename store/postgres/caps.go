@@ -82,7 +82,7 @@ func (a *admission) adopt(ctx context.Context) error {
 	if len(c.ids) == 0 {
 		return nil
 	}
-	b := a.Store.db.NewBatch()
+	b := a.db.NewBatch()
 	b.Add(queries.AdoptWaiters, c.gates, c.lanes, c.dues, c.ids, caps, names).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var id uuid.UUID

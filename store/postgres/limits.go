@@ -57,7 +57,7 @@ func (s *Store) ListLimits(ctx context.Context, filter store.LimitFilter) ([]sto
 			if info.Waiting.N > 0 {
 				info.OldestDue = conn.TimesUTC(&oldest)
 			}
-			info.Waiting.Estimated, info.InUse.Estimated = info.Waiting.N == countMost, info.InUse.N >= countMost
+			info.Waiting.AtLeast, info.InUse.AtLeast = info.Waiting.N == countMost, info.InUse.N >= countMost
 			return err
 		})
 		b.Add(queries.NextOfLimit, first-1, last, int32(limitGatesSeen)).Query(func(rows pgx.Rows) error {
@@ -279,7 +279,7 @@ func askGate(b *conn.Batch, info *store.GateInfo) {
 	b.Add(queries.GateUse, gate, int32(countMost)).QueryRow(func(row pgx.Row) error {
 		var next *time.Time
 		err := row.Scan(&info.InUse, &info.Waiting.N, &next)
-		if info.Waiting.Estimated = info.Waiting.N == countMost; info.Waiting.N > 0 {
+		if info.Waiting.AtLeast = info.Waiting.N == countMost; info.Waiting.N > 0 {
 			info.NextAt = conn.TimesUTC(next)
 		}
 		return err
