@@ -32,6 +32,9 @@ type Store interface {
 	Inspector
 	Counter
 	Reporter
+	Stepper
+	Sender
+	Releaser
 	Sweeper
 	Controls
 	Sessions

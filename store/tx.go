@@ -20,6 +20,8 @@ type Tx interface {
 	// Enqueue stores the runs within the transaction. A delay counts from this
 	// call, however long the transaction takes.
 	Enqueuer
+	Sender
+	TxStepper
 	// Guard locks the holder's run until the transaction ends, so that no other
 	// worker can take it over before then, even if its lease expires. If the run no
 	// longer belongs to the claim, it returns lease.ErrLost.

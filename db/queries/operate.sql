@@ -320,8 +320,8 @@ WHERE schedules.id = retried.schedule;
 -- name: DeletePending :many
 -- CancelPending, but the runs are deleted with all that belongs to them; keyed as in
 -- RetryRuns.
--- Index: as CancelPending, and attempts_pkey, problems_pkey, progress_pkey. Locks: as
--- CancelPending. Idempotent: a repeat finds no row of ready.
+-- Index: as CancelPending, and attempts_pkey, problems_pkey, progress_pkey, steps_pkey,
+-- inputs_pkey. Locks: as CancelPending. Idempotent: a repeat finds no row of ready.
 WITH taken AS MATERIALIZED (
     DELETE FROM durable.ready
     WHERE ctid = ANY (ARRAY(
@@ -357,6 +357,12 @@ WITH taken AS MATERIALIZED (
     WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
 ), progress_deleted AS (
     DELETE FROM durable.progress
+    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
+), steps_deleted AS (
+    DELETE FROM durable.steps
+    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
+), inputs_deleted AS (
+    DELETE FROM durable.inputs
     WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
 ), audited AS (
     INSERT INTO durable.audit (actor, kind, subject, action, detail)
@@ -430,6 +436,12 @@ WITH taken AS MATERIALIZED (
 ), progress_deleted AS (
     DELETE FROM durable.progress
     WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
+), steps_deleted AS (
+    DELETE FROM durable.steps
+    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
+), inputs_deleted AS (
+    DELETE FROM durable.inputs
+    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
 ), audited AS (
     INSERT INTO durable.audit (actor, kind, subject, action, detail)
     SELECT @actor::text, 'run', deleted.id::text, 'delete', nullif(@detail::text, '')::json
@@ -444,8 +456,8 @@ FROM deleted;
 -- name: DeleteFinished :many
 -- Deletes finished runs with all that belongs to them; keyed as in RetryRuns.
 -- Freed are the lines of turns for places that a dead run has kept.
--- Index: runs_pkey, attempts_pkey, problems_pkey, progress_pkey. Locks: the runs, with
--- SKIP LOCKED. Idempotent: a repeat finds no rows.
+-- Index: runs_pkey, attempts_pkey, problems_pkey, progress_pkey, steps_pkey,
+-- inputs_pkey. Locks: the runs, with SKIP LOCKED. Idempotent: a repeat finds no rows.
 WITH locked_runs AS MATERIALIZED (
     SELECT id
     FROM durable.runs
@@ -483,6 +495,12 @@ WITH locked_runs AS MATERIALIZED (
     WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
 ), progress_deleted AS (
     DELETE FROM durable.progress
+    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
+), steps_deleted AS (
+    DELETE FROM durable.steps
+    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
+), inputs_deleted AS (
+    DELETE FROM durable.inputs
     WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
 ), audited AS (
     INSERT INTO durable.audit (actor, kind, subject, action, detail)

@@ -18,6 +18,7 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/examine"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/schema"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/steps"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/wake"
 )
 
@@ -65,6 +66,7 @@ type Store struct {
 	schema   *schema.Schema
 	examiner *examine.Examiner
 	wake     *wake.Waker
+	steps    *steps.Steps
 	clamped  atomic.Int64 // when leases were last clamped, likewise
 	held     conn.Lately  // when a claim last gave up waiting for the row of a run
 	stuck    conn.Lately  // when a settle did
@@ -145,6 +147,7 @@ func open(ctx context.Context, config Config, connect func(*Store) error) (*Stor
 	s.schema = schema.New(s.db)
 	s.wake = wake.New(s.db, process{s}, config.NoNotify)
 	s.examiner = examine.New(s.db, s.schema)
+	s.steps = steps.New(s.db, s.schema, releasing{s})
 	s.db.OnMissing = func() {
 		s.schema.Forget()
 		s.forgetLanes()

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"errors"
+	"maps"
 	"testing"
 	"time"
 
@@ -36,6 +37,13 @@ func txTests() map[string]func(*testing.T, *fixture) {
 		"a completion of unstorable text is refused":              txUnstorable,
 		"of many completions of a run one is granted and landed":  txOneOfMany,
 	}
+}
+
+// allTxTests are the tests of transactions, those of steps and inputs included.
+func allTxTests() map[string]func(*testing.T, *fixture) {
+	tests := txTests()
+	maps.Copy(tests, inputTxTests())
+	return tests
 }
 
 func (f *fixture) begin() Transaction {

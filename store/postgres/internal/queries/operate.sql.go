@@ -697,6 +697,12 @@ WITH locked_runs AS MATERIALIZED (
 ), progress_deleted AS (
     DELETE FROM durable.progress
     WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
+), steps_deleted AS (
+    DELETE FROM durable.steps
+    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
+), inputs_deleted AS (
+    DELETE FROM durable.inputs
+    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
 ), audited AS (
     INSERT INTO durable.audit (actor, kind, subject, action, detail)
     SELECT $3::text, 'run', deleted.id::text, 'delete', nullif($4::text, '')::json
@@ -724,8 +730,8 @@ type DeleteFinishedRow struct {
 
 // Deletes finished runs with all that belongs to them; keyed as in RetryRuns.
 // Freed are the lines of turns for places that a dead run has kept.
-// Index: runs_pkey, attempts_pkey, problems_pkey, progress_pkey. Locks: the runs, with
-// SKIP LOCKED. Idempotent: a repeat finds no rows.
+// Index: runs_pkey, attempts_pkey, problems_pkey, progress_pkey, steps_pkey,
+// inputs_pkey. Locks: the runs, with SKIP LOCKED. Idempotent: a repeat finds no rows.
 // block: end-permits of deleted
 // end
 // block: free of finished
@@ -793,6 +799,12 @@ WITH taken AS MATERIALIZED (
 ), progress_deleted AS (
     DELETE FROM durable.progress
     WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
+), steps_deleted AS (
+    DELETE FROM durable.steps
+    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
+), inputs_deleted AS (
+    DELETE FROM durable.inputs
+    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
 ), audited AS (
     INSERT INTO durable.audit (actor, kind, subject, action, detail)
     SELECT $5::text, 'run', deleted.id::text, 'delete', nullif($6::text, '')::json
@@ -815,8 +827,8 @@ type DeletePendingParams struct {
 
 // CancelPending, but the runs are deleted with all that belongs to them; keyed as in
 // RetryRuns.
-// Index: as CancelPending, and attempts_pkey, problems_pkey, progress_pkey. Locks: as
-// CancelPending. Idempotent: a repeat finds no row of ready.
+// Index: as CancelPending, and attempts_pkey, problems_pkey, progress_pkey, steps_pkey,
+// inputs_pkey. Locks: as CancelPending. Idempotent: a repeat finds no row of ready.
 func (q *Queries) DeletePending(ctx context.Context, arg DeletePendingParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, DeletePending,
 		arg.Lanes,
@@ -902,6 +914,12 @@ WITH taken AS MATERIALIZED (
     WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
 ), progress_deleted AS (
     DELETE FROM durable.progress
+    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
+), steps_deleted AS (
+    DELETE FROM durable.steps
+    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
+), inputs_deleted AS (
+    DELETE FROM durable.inputs
     WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
 ), audited AS (
     INSERT INTO durable.audit (actor, kind, subject, action, detail)
