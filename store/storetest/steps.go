@@ -244,17 +244,14 @@ func waitKeepsInstant(t *testing.T, f *fixture) {
 func waitStretch(t *testing.T, f *fixture) {
 	f.enqueue(newRun(func(r *store.NewRun) { r.MaxAttempts = 3 }))
 	worker := newWorker("w1")
-	var holder store.Holder
 	for range 2 {
-		claim, claimed := f.claimOne(worker)
-		holder = store.Holder{Run: claimed.ID, Claim: claim}
+		f.claimOne(worker)
 		f.advance(31 * time.Second)
 		f.reclaim()
 	}
-	claim, claimed := f.claimOne(worker)
-	if holder.Claim = claim; claimed.CrashCount != 2 || claimed.Lane >= 0 {
-		t.Fatalf("claimed %+v, want an isolated run", claimed)
-	}
+	isolated := f.claimIsolated(worker)
+	claimed, holder := isolated.runs[0], store.Holder{Run: isolated.runs[0].ID, Claim: isolated.claim}
+	claim := isolated.claim
 	wait := store.NewWait{Holder: holder, Name: "nap", Kind: store.StepSleep, For: 0}
 	f.beginWait(wait)
 	f.settle(one(claim, worker, claimed.ID, store.Outcome{Kind: store.Snoozed}))
@@ -273,6 +270,21 @@ func waitStretch(t *testing.T, f *fixture) {
 	if record := f.record(claimed.ID); record.Attempt != 2 {
 		t.Errorf("a wait that was recorded before began another stretch: %+v", record)
 	}
+}
+
+// claimIsolated claims an isolated run.
+func (f *fixture) claimIsolated(worker store.WorkerID) admitted {
+	f.t.Helper()
+	request := f.request(worker, 1)
+	for i := range request.Steps {
+		request.Steps[i].Lane = -request.Steps[i].Lane
+	}
+	request.Alone = true
+	claimed, err := f.store.Claim(f.ctx, request)
+	if err != nil || len(claimed) != 1 || claimed[0].CrashCount != 2 {
+		f.t.Fatalf("claimed %+v, %v; want an isolated run", claimed, err)
+	}
+	return admitted{f: f, claim: request.Claim, worker: worker, runs: claimed}
 }
 
 func waitForever(t *testing.T, f *fixture) {
