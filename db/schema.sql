@@ -200,7 +200,7 @@ create table durable.inputs (
     n      smallint not null default 0,     -- of several with one name; 0 so far
     name   text collate "C" not null,
     sender text,                            -- a person; null: code
-    digest bytea,                           -- store.DigestOf; null: the run has given up
+    digest text,                            -- store.DigestOf; null: the run has given up
     value  json,                            -- likewise
     primary key (run_id, name, n)
 );

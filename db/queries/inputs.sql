@@ -27,7 +27,7 @@ WITH had AS MATERIALIZED (
         pg_catalog.octet_length(@payload::text),
         @name::text,
         nullif(@by_whom::text, ''),
-        @digest::bytea,
+        @digest::text,
         (@payload::text)::json
     FROM durable.runs
     CROSS JOIN had

@@ -232,6 +232,7 @@ func (o *operation) act(ctx context.Context, rows []queries.OperableRow, keyed b
 		case store.RetryRuns:
 			b.Add(queries.RetryRuns, ids, keyed, by, detail, singly).Query(o.done(store.Pending))
 			b.Add(queries.CountRetried, ids)
+			b.Add(queries.ForgetFailures, ids)
 		case store.DeleteRuns:
 			b.Add(queries.DeleteFinished, ids, keyed, by, detail, singly).Query(o.deleted)
 			b.Add(queries.SweepRests, ids) // what a retry has added since that one's snapshot

@@ -424,7 +424,7 @@ WITH had AS MATERIALIZED (
         pg_catalog.octet_length($2::text),
         $3::text,
         nullif($4::text, ''),
-        $5::bytea,
+        $5::text,
         ($2::text)::json
     FROM durable.runs
     CROSS JOIN had
@@ -454,7 +454,7 @@ type SendInputParams struct {
 	Payload   string
 	Name      string
 	ByWhom    string
-	Digest    []byte
+	Digest    string
 	Most      int32
 	BytesMost int64
 }

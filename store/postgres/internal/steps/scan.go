@@ -50,12 +50,12 @@ func scanInputs(into *store.RunSteps) func(pgx.Rows) error {
 	}
 }
 
-func scanInput(rows pgx.Rows) (input store.Input, digest []byte, err error) {
+func scanInput(rows pgx.Rows) (input store.Input, digest string, err error) {
 	var value string
 	if err := rows.Scan(&input.Name, &input.At, &input.By, &value, &digest); err != nil {
-		return input, nil, err
+		return input, "", err
 	}
-	input.At, input.Value, input.GaveUp = input.At.UTC(), bytesOf(value), digest == nil
+	input.At, input.Value, input.GaveUp = input.At.UTC(), bytesOf(value), digest == ""
 	return input, digest, nil
 }
 

@@ -1,7 +1,6 @@
 package steps
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 
@@ -46,12 +45,12 @@ func (s *Steps) SendIn(ctx context.Context, to conn.Sender, input *store.NewInpu
 		return receipt, err
 	}
 	digest := input.Digest
-	if digest == nil {
+	if digest == "" {
 		digest = store.DigestOf(receipt.Run, input.Name, input.Value)
 	}
 	var sent []queries.SendInputRow
 	b := s.db.Begin(ctx, to)
-	b.Add(queries.SendInput, receipt.Run.String(), string(input.Value), input.Name, input.By, digest, store.MaxInputs, int64(store.MaxStepsSize)).Query(func(rows pgx.Rows) error {
+	b.Add(queries.SendInput, receipt.Run.String(), string(input.Value), input.Name, input.By, digest, int64(store.MaxInputs), int64(store.MaxStepsSize)).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var row queries.SendInputRow
 			if err := rows.Scan(&row.State, &row.Number, &row.Bytes, &row.Stored); err != nil {
@@ -93,8 +92,8 @@ func (s *Steps) addressee(ctx context.Context, to conn.Sender, input *store.NewI
 }
 
 // refused says why an input was not stored; nil if the same value is there.
-func (s *Steps) refused(ctx context.Context, to conn.Sender, input *store.NewInput, run store.RunID, digest []byte, row queries.SendInputRow) error {
-	var known []byte
+func (s *Steps) refused(ctx context.Context, to conn.Sender, input *store.NewInput, run store.RunID, digest string, row queries.SendInputRow) error {
+	var known string
 	found, gaveUp := false, false
 	b := s.db.Begin(ctx, to)
 	b.Add(queries.InputOf, run.String(), input.Name).Query(func(rows pgx.Rows) error {
@@ -112,6 +111,6 @@ func (s *Steps) refused(ctx context.Context, to conn.Sender, input *store.NewInp
 	}
 	return rules.RefuseInput(rules.SentInput{
 		Run: run, Name: input.Name, Size: len(input.Value), State: store.State(row.State), Inputs: int(row.Number), Bytes: int(row.Bytes),
-		Found: found, GaveUp: gaveUp, Same: bytes.Equal(known, digest),
+		Found: found, GaveUp: gaveUp, Same: known == digest,
 	})
 }
