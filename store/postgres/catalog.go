@@ -10,6 +10,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -19,7 +20,7 @@ func (s *Store) Declare(ctx context.Context, declaration store.Declaration) erro
 	if err := s.schema.Usable(ctx); err != nil {
 		return s.db.Fail("declare", err)
 	}
-	if _, err := s.registerWorker(ctx, declaration.Worker); err != nil {
+	if _, err := s.numbers.RegisterWorker(ctx, declaration.Worker); err != nil {
 		return s.db.Fail("declare", err)
 	}
 	d := declaring{Store: s, worker: declaration.Worker}
@@ -117,11 +118,11 @@ func (d *declaring) schedules(ctx context.Context, schedules []store.Schedule) e
 
 // lanesOf makes the lanes of schedules.
 func (d *declaring) lanesOf(ctx context.Context, schedules []store.Schedule) error {
-	set := laneSet{}
+	set := numbers.LaneSet{}
 	for i := range schedules {
-		set[lane{schedules[i].Queue, schedules[i].Job, int16(schedules[i].Priority)}] = 0 //nolint:gosec // checked: -4 to 4
+		set[numbers.Lane{Queue: schedules[i].Queue, Job: schedules[i].Job, Priority: int16(schedules[i].Priority)}] = 0 //nolint:gosec // checked: -4 to 4
 	}
-	return d.laneIDs(ctx, set)
+	return d.numbers.LaneIDs(ctx, set)
 }
 
 // goOn skips what was refused.

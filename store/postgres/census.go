@@ -10,6 +10,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/admit"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -42,8 +43,8 @@ func (s *Store) LimitKeys(ctx context.Context, limit string, most int) (store.Li
 	if err := s.schema.Usable(ctx); err != nil {
 		return store.LimitKeys{}, s.db.Fail("limit keys", err)
 	}
-	set := limitSet{store.LimitName(limit): nil}
-	if err := s.findLimits(ctx, s.db.Reading, set, false); err != nil {
+	set := numbers.LimitSet{store.LimitName(limit): nil}
+	if err := s.numbers.FindLimits(ctx, s.db.Reading, set, false); err != nil {
 		return store.LimitKeys{}, s.db.Fail("limit keys", err)
 	}
 	known := set[store.LimitName(limit)]
@@ -194,7 +195,7 @@ func (c *keyCensus) describe(ctx context.Context, most int) error {
 		}
 		one.InUse = int(row.Used)
 		if row.Key == "" {
-			row.Key = admit.KeyOf(one.Gate, c.list.Limit.Secret, limitsOf(row.Limits))
+			row.Key = admit.KeyOf(one.Gate, c.list.Limit.Secret, numbers.UsesOf(row.Limits))
 		}
 		var notBefore *time.Time
 		if row.Penalized {

@@ -12,6 +12,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/wake"
 )
@@ -38,11 +39,11 @@ func (s *Store) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Rece
 	var dues []store.Due
 	var freed []store.LineID
 	insert := func() (err error) { // in one transaction, with the wake-ups where they fit in
-		set := placesOf(runs)
-		if err := s.placeIDs(ctx, set, runs); err != nil {
+		set := numbers.PlacesOf(runs)
+		if err := s.numbers.PlaceIDs(ctx, set, runs); err != nil {
 			return err
 		}
-		dues = duesOf(runs, set.lanes)
+		dues = duesOf(runs, set.Lanes)
 		s.wake.Enqueued()
 		if rules.AnyKeyed(runs) {
 			receipts, freed, err = s.insertKeyed(ctx, s.db.General, runs, set)
@@ -59,7 +60,7 @@ func (s *Store) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Rece
 	}
 	err := s.db.Repeat(ctx, insert)
 	if conn.Code(err) == conn.NotNullViolation { // the number of a lane in the cache was wrong
-		s.forgetLanes()
+		s.numbers.ForgetLanes()
 		err = s.db.Repeat(ctx, insert)
 	}
 	if err != nil {
@@ -72,7 +73,7 @@ func (s *Store) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Rece
 
 // insertInto stores runs, with or without keys, in a transaction of the caller. Freed are the
 // lines of turns for the places of runs that were replaced.
-func (s *Store) insertInto(ctx context.Context, to conn.Sender, runs []store.NewRun, set places) (answers []store.Receipt, freed []store.LineID, err error) {
+func (s *Store) insertInto(ctx context.Context, to conn.Sender, runs []store.NewRun, set numbers.Places) (answers []store.Receipt, freed []store.LineID, err error) {
 	if rules.AnyKeyed(runs) {
 		return s.insertKeyed(ctx, to, runs, set)
 	}
@@ -88,7 +89,7 @@ const (
 	perhapsAgain                  // those that are stored are skipped
 )
 
-func (s *Store) insertUnkeyed(ctx context.Context, to conn.Sender, runs []store.NewRun, set places, fresh freshness, with *wake.Ride) ([]store.Receipt, error) {
+func (s *Store) insertUnkeyed(ctx context.Context, to conn.Sender, runs []store.NewRun, set numbers.Places, fresh freshness, with *wake.Ride) ([]store.Receipt, error) {
 	existing := map[store.RunID]struct{}{}
 	b := s.db.NewBatch()
 	plain, limited := apart(runs)
@@ -183,20 +184,20 @@ type columns struct {
 	metadata    []*string // nil when no run has any, which is the common case
 }
 
-func columnsOf(runs []store.NewRun, set places) *columns {
+func columnsOf(runs []store.NewRun, set numbers.Places) *columns {
 	n := len(runs)
 	c := &columns{
 		ids: make(conn.UUIDs, n), lanes: make([]int32, n), ats: make([]*time.Time, n), afters: make([]int64, n),
 		expiries: make([]*time.Time, n), timeouts: make([]int64, n), maxAttempts: make([]int32, n),
 		onCrashes: make([]int16, n), args: make([]string, n), tags: make([]*string, n),
 	}
-	for l, id := range set.lanes {
-		c.known, c.queues = append(c.known, id), append(c.queues, l.queue)
-		c.jobs, c.priorities = append(c.jobs, l.job), append(c.priorities, l.priority)
+	for l, id := range set.Lanes {
+		c.known, c.queues = append(c.known, id), append(c.queues, l.Queue)
+		c.jobs, c.priorities = append(c.jobs, l.Job), append(c.priorities, l.Priority)
 	}
 	for i := range runs {
 		run := &runs[i]
-		c.ids[i], c.lanes[i] = run.ID, set.lanes[laneOf(run)]
+		c.ids[i], c.lanes[i] = run.ID, set.Lanes[numbers.LaneOf(run)]
 		c.ats[i], c.afters[i], c.expiries[i] = conn.TimeOrNull(run.At), conn.Micro(run.Delay()), conn.TimeOrNull(run.ExpiresAt)
 		c.timeouts[i], c.maxAttempts[i] = conn.Micro(run.Timeout), int32(run.MaxAttempts) //nolint:gosec // checked
 		c.onCrashes[i], c.args[i], c.tags[i] = int16(run.OnCrash), string(run.Args), conn.TextArray(run.Tags)
@@ -241,17 +242,13 @@ func traces(runs []store.NewRun) []*string {
 func alike(runs []store.NewRun) bool {
 	first := &runs[0]
 	for i := range runs {
-		if run := &runs[i]; run.Trace != first.Trace || !sameLane(first, run) || !run.At.Equal(first.At) || run.Delay() != first.Delay() ||
+		if run := &runs[i]; run.Trace != first.Trace || !numbers.SameLane(first, run) || !run.At.Equal(first.At) || run.Delay() != first.Delay() ||
 			!run.ExpiresAt.Equal(first.ExpiresAt) || run.Timeout != first.Timeout || run.MaxAttempts != first.MaxAttempts ||
 			run.OnCrash != first.OnCrash || !slices.Equal(run.Tags, first.Tags) || !maps.Equal(run.Metadata, first.Metadata) {
 			return false
 		}
 	}
 	return true
-}
-
-func sameLane(a, b *store.NewRun) bool {
-	return a.Job == b.Job && a.Queue == b.Queue && a.Priority == b.Priority
 }
 
 // alikeRuns are the parameters of runs that are alike.
@@ -263,14 +260,14 @@ type alikeRuns struct {
 }
 
 // alikeOf returns lane and shared in the order of EnqueueNewParams.
-func alikeOf(runs []store.NewRun, set places) alikeRuns {
+func alikeOf(runs []store.NewRun, set numbers.Places) alikeRuns {
 	first := &runs[0]
-	l := laneOf(first)
+	l := numbers.LaneOf(first)
 	a := alikeRuns{ids: make(conn.UUIDs, len(runs)), args: make([]string, len(runs))}
 	for i := range runs {
 		a.ids[i], a.args[i] = runs[i].ID, string(runs[i].Args)
 	}
-	a.lane = []any{set.lanes[l], l.queue, l.job, l.priority}
+	a.lane = []any{set.Lanes[l], l.Queue, l.Job, l.Priority}
 	a.shared = []any{conn.TimeOrNull(first.At), conn.Micro(first.Delay()), conn.TimeOrNull(first.ExpiresAt), conn.Micro(first.Timeout),
 		conn.Small(first.MaxAttempts), int16(first.OnCrash), conn.TextArray(first.Tags), first.Metadata.Text(), rules.TextOrNil(first.Trace)}
 	return a

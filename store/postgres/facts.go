@@ -10,6 +10,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -147,11 +148,11 @@ func (s *Store) gatesOf(ctx context.Context, run *store.Record) ([]store.GateFac
 	if err != nil {
 		return nil, err
 	}
-	set := limitSet{store.QueueCap(run.Queue): nil}
+	set := numbers.LimitSet{store.QueueCap(run.Queue): nil}
 	for _, use := range uses {
 		set[store.LimitName(use.Limit)] = nil
 	}
-	if err := s.findLimits(ctx, s.db.Reading, set, false); err != nil {
+	if err := s.numbers.FindLimits(ctx, s.db.Reading, set, false); err != nil {
 		return nil, err
 	}
 	if queueCap := set[store.QueueCap(run.Queue)]; queueCap != nil {

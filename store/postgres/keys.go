@@ -15,6 +15,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -43,7 +44,7 @@ type keyHolder struct {
 type keyedInsert struct {
 	store *Store
 	to    conn.Sender
-	set   places
+	set   numbers.Places
 	runs  []store.NewRun
 
 	names    []keyName  // sorted: all transactions lock in this order
@@ -70,7 +71,7 @@ type keyedInsert struct {
 // insertKeyed is insert for runs some of which have keys. In a caller's
 // transaction the keys stay locked until it ends, and its own limits and
 // isolation hold. Freed is as in insertInto.
-func (s *Store) insertKeyed(ctx context.Context, to conn.Sender, runs []store.NewRun, set places) (answers []store.Receipt, freed []store.LineID, err error) {
+func (s *Store) insertKeyed(ctx context.Context, to conn.Sender, runs []store.NewRun, set numbers.Places) (answers []store.Receipt, freed []store.LineID, err error) {
 	pool, own := to.(*pgxpool.Pool)
 	if !own {
 		k := s.newKeyedInsert(to, runs, set)
@@ -108,7 +109,7 @@ const holderTries = 100
 // storeKeyedAlone does it in a transaction of its own, begun and committed in
 // the batches that do the work.
 func (s *Store) storeKeyedAlone(
-	ctx context.Context, pool *pgxpool.Pool, runs []store.NewRun, set places, most time.Duration,
+	ctx context.Context, pool *pgxpool.Pool, runs []store.NewRun, set numbers.Places, most time.Duration,
 ) (answers []store.Receipt, freed []store.LineID, err error) {
 	session, err := pool.Acquire(ctx)
 	if err != nil {
@@ -135,7 +136,7 @@ func (s *Store) storeKeyedAlone(
 	return k.receipts, k.freed, nil
 }
 
-func (s *Store) newKeyedInsert(to conn.Sender, runs []store.NewRun, set places) *keyedInsert {
+func (s *Store) newKeyedInsert(to conn.Sender, runs []store.NewRun, set numbers.Places) *keyedInsert {
 	k := &keyedInsert{store: s, to: to, set: set, runs: runs, taken: map[store.RunID]bool{}}
 	k.index()
 	return k
@@ -339,7 +340,7 @@ func (k *keyedInsert) write(ctx context.Context) error {
 }
 
 // addRuns adds an insert of runs some of which have keys.
-func addRuns(b *conn.Batch, runs []store.NewRun, set places, each func(pgx.Rows) error) {
+func addRuns(b *conn.Batch, runs []store.NewRun, set numbers.Places, each func(pgx.Rows) error) {
 	if len(runs) == 0 {
 		return
 	}
@@ -373,9 +374,9 @@ func (k *keyedInsert) addReplacements(b *conn.Batch, note func(pgx.Rows) error) 
 		if run == nil {
 			continue
 		}
-		l, row, had := laneOf(run), standingOf(run, k.set.limits), cmp.Or(holder.row.Gates, "{}")
-		ids, names, secrets := k.set.limits.only(run).learnt()
-		b.Add(queries.ReplaceRun, k.set.lanes[l], l.queue, l.job, l.priority, numberArray(ids), conn.Literal(names, conn.Quoted), conn.Literal(secrets, uuid.UUID.String), conn.TimeOrNull(run.At), conn.Micro(run.Delay()),
+		l, row, had := numbers.LaneOf(run), standingOf(run, k.set.Limits), cmp.Or(holder.row.Gates, "{}")
+		ids, names, secrets := k.set.Limits.Only(run).Learnt()
+		b.Add(queries.ReplaceRun, k.set.Lanes[l], l.Queue, l.Job, l.Priority, conn.NumberArray(ids), conn.Literal(names, conn.Quoted), conn.Literal(secrets, uuid.UUID.String), conn.TimeOrNull(run.At), conn.Micro(run.Delay()),
 			conn.Micro(run.Key.AtMost), conn.Micro(run.Timeout), conn.TimeOrNull(run.ExpiresAt), conn.Small(run.MaxAttempts), int16(run.OnCrash),
 			string(run.Args), conn.TextArray(run.Tags), run.Metadata.Text(), rules.TextOrNil(run.Trace),
 			row.gates, row.limits, row.weights, row.strict, row.gives, holder.id, had).Query(note)

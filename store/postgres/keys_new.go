@@ -7,6 +7,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -35,7 +36,7 @@ func mayBeNew(runs []store.NewRun) bool {
 
 // insertNewKeyed stores the runs if their keys are free, except those that
 // are stored, and returns which it has. What is in the batch already goes first.
-func (s *Store) insertNewKeyed(ctx context.Context, to conn.Sender, runs []store.NewRun, set places, b *conn.Batch) (stored map[store.RunID]struct{}, err error) {
+func (s *Store) insertNewKeyed(ctx context.Context, to conn.Sender, runs []store.NewRun, set numbers.Places, b *conn.Batch) (stored map[store.RunID]struct{}, err error) {
 	stored = map[store.RunID]struct{}{}
 	heldFor := time.Duration(0)
 	for i := range runs {
@@ -49,7 +50,7 @@ func (s *Store) insertNewKeyed(ctx context.Context, to conn.Sender, runs []store
 
 // insertOneNew stores a run with a key in one round trip, unless there is more
 // to ask: nothing has happened then.
-func (s *Store) insertOneNew(ctx context.Context, run store.NewRun, set places) (done bool, err error) {
+func (s *Store) insertOneNew(ctx context.Context, run store.NewRun, set numbers.Places) (done bool, err error) {
 	b := s.db.NewBatch()
 	lock, statement := conn.Limits(ctx, conn.HeldLimit)
 	b.Add(queries.Limits, lock, statement)

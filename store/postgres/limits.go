@@ -12,6 +12,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -42,7 +43,7 @@ func (s *Store) ListLimits(ctx context.Context, filter store.LimitFilter) ([]sto
 			continue
 		}
 		infos = append(infos, store.LimitInfo{
-			Limit: toLimit(&queries.ReadLimitsRow{ID: row.ID, Name: row.Name, Kind: row.Kind, Most: row.Most, Period: row.Period, Burst: row.Burst,
+			Limit: numbers.LimitOf(&queries.ReadLimitsRow{ID: row.ID, Name: row.Name, Kind: row.Kind, Most: row.Most, Period: row.Period, Burst: row.Burst,
 				Buckets: row.Buckets, KeyLeast: row.KeyLeast, KeyMost: row.KeyMost, Action: row.Action, RetryAfter: row.RetryAfter, State: row.State, Secret: row.Secret}),
 			Edited: row.Edited, DeclaredAt: conn.TimesUTC(row.DeclaredAt),
 		})
@@ -50,7 +51,7 @@ func (s *Store) ListLimits(ctx context.Context, filter store.LimitFilter) ([]sto
 	for i := range infos {
 		info := &infos[i]
 		info.Done = s.tally.Of(info.ID)
-		first, last := gatesOf(info.ID)
+		first, last := numbers.GatesOf(info.ID)
 		b.Add(queries.LimitInUse, first, last, int32(countMost)).QueryRow(func(row pgx.Row) error {
 			var oldest time.Time
 			err := row.Scan(&info.Waiting.N, &info.InUse.N, &oldest)
@@ -103,7 +104,7 @@ func (s *Store) ChangeLimit(ctx context.Context, change store.LimitChange) error
 		})
 	})
 	if err == nil {
-		s.limits.forget()
+		s.numbers.ForgetLimits()
 	}
 	if err == nil && announce != nil {
 		err = announce()
@@ -155,7 +156,7 @@ func (c *limitChanging) all(ctx context.Context) (announce func() error, err err
 	if len(rows) == 0 {
 		return nil, store.ErrNotFound
 	}
-	known := toLimit((*queries.ReadLimitsRow)(&rows[0]))
+	known := numbers.LimitOf((*queries.ReadLimitsRow)(&rows[0]))
 	if known.State == store.LimitRemoved && c.change.Command != store.SetLimit && c.change.Command != store.DeleteLimit {
 		return nil, store.ErrNotFound
 	}
@@ -209,7 +210,7 @@ func (c *limitChanging) create(ctx context.Context, name string) (made bool, err
 
 // unused refuses to delete a limit that is in use.
 func (c *limitChanging) unused(ctx context.Context, known *store.Limit) error {
-	first, last := gatesOf(known.ID)
+	first, last := numbers.GatesOf(known.ID)
 	use, err := c.q.LimitInUse(ctx, queries.LimitInUseParams{First: first, Last: last, Most: countMost})
 	if err == nil && use.Waiting+use.Held > 0 {
 		err = rules.LimitInUse(known.Name, use.Waiting, use.Held)
@@ -256,8 +257,8 @@ func (s *Store) Gate(ctx context.Context, limit, key string) (store.GateInfo, er
 	if err := s.schema.Usable(ctx); err != nil {
 		return store.GateInfo{}, s.db.Fail("gate", err)
 	}
-	set := limitSet{store.LimitName(limit): nil}
-	if err := s.findLimits(ctx, s.db.Reading, set, false); err != nil {
+	set := numbers.LimitSet{store.LimitName(limit): nil}
+	if err := s.numbers.FindLimits(ctx, s.db.Reading, set, false); err != nil {
 		return store.GateInfo{}, s.db.Fail("gate", err)
 	}
 	known := set[store.LimitName(limit)]

@@ -11,6 +11,7 @@ import (
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -91,8 +92,8 @@ func (s *Store) Rerun(ctx context.Context, of store.RunID, run store.NewRun, by 
 	var stored []store.Receipt
 	runs := []store.NewRun{run}
 	insert := func() error {
-		set := placesOf(runs)
-		if err := s.placeIDs(ctx, set, runs); err != nil { // now, while no connection is taken
+		set := numbers.PlacesOf(runs)
+		if err := s.numbers.PlaceIDs(ctx, set, runs); err != nil { // now, while no connection is taken
 			return err
 		}
 		return conn.InTx(ctx, s.db.General, func(tx pgx.Tx) (err error) {
@@ -114,7 +115,7 @@ func (s *Store) Rerun(ctx context.Context, of store.RunID, run store.NewRun, by 
 	}
 	err := s.db.Repeat(ctx, insert)
 	if conn.Code(err) == conn.NotNullViolation { // a lane's number was not what it stood for
-		s.forgetLanes()
+		s.numbers.ForgetLanes()
 		err = s.db.Repeat(ctx, insert)
 	}
 	if err != nil {

@@ -3,9 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"maps"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,6 +11,7 @@ import (
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -68,8 +66,8 @@ type attempt struct {
 
 // attempt decides about due schedules and stores what was decided, in one transaction.
 func (s *Store) attempt(ctx context.Context, limit int, decide decider) (done attempt, err error) {
-	refused := refusedLanes{}
-	err = s.withLanes(ctx, s.db.Engine, refused, func(tx pgx.Tx) error {
+	refused := numbers.RefusedLanes{}
+	err = s.numbers.WithLanes(ctx, s.db.Engine, refused, func(tx pgx.Tx) error {
 		done = attempt{}
 		due, now, err := s.toEvaluate(ctx, tx, limit)
 		if done.Busy = err == nil && due == nil; due == nil {
@@ -103,7 +101,7 @@ func (s *Store) attempt(ctx context.Context, limit int, decide decider) (done at
 		return err
 	})
 	if conn.Code(err) == conn.NotNullViolation {
-		s.forgetLanes()
+		s.numbers.ForgetLanes()
 	}
 	return done, err
 }
@@ -256,85 +254,11 @@ func (s *Store) judgeRefused(ctx context.Context, tx pgx.Tx, done *attempt) erro
 
 // storeFault rests a schedule with a fault; when that is refused too, it is set aside.
 func (s *Store) storeFault(ctx context.Context, tx pgx.Tx, one *refusedOnItsOwn, done *attempt) error {
-	_, err := s.storeSome(ctx, tx, []decided{one.decided}, places{}, general)
+	_, err := s.storeSome(ctx, tx, []decided{one.decided}, numbers.Places{}, general)
 	if !conn.RefusesRows(err) {
 		return err
 	}
 	again := s.resting.Put(one.name, lease.Elapsed())
 	done.SetAside = append(done.SetAside, store.SetAside{Kind: "schedule", Name: one.name, Again: again, Err: err})
 	return nil
-}
-
-// scheduleNames remembers what schedules are called. While one server answers, their numbers are never used
-// again, and their names never change.
-type scheduleNames struct {
-	mu    sync.Mutex
-	names map[int32]string // empty: it has been deleted
-}
-
-// scheduleNamesMost bounds the names that are remembered.
-const scheduleNamesMost = 10_000
-
-// forget empties the cache: the numbers in it may stand for other schedules now.
-func (n *scheduleNames) forget() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	clear(n.names)
-}
-
-// nameSchedules gives claimed runs the names of their schedules. A server that refuses
-// to say them keeps no run from being executed.
-func (s *Store) nameSchedules(ctx context.Context, got *dealing) error {
-	if got.schedules == nil {
-		return nil
-	}
-	names, unknown := s.scheduleNames.of(got.schedules)
-	if len(unknown) > 0 {
-		rows, err := s.db.Queries(s.db.Engine).ScheduleNames(ctx, queries.ScheduleNamesParams{Ids: unknown})
-		switch {
-		case conn.Code(err) != "" && !strings.HasPrefix(conn.Code(err), "57P"): // the server stays: asking again would not help, and other runs wait for this claim
-			s.db.Log.Warn("the names of schedules cannot be read; their runs are executed without them", "event", "schedule.names_unreadable", "error", err)
-		case err != nil:
-			return err
-		default:
-			for _, row := range rows {
-				names[row.ID] = row.Name
-			}
-			s.scheduleNames.learn(names)
-		}
-	}
-	for i := range got.runs {
-		if id, of := got.schedules[got.runs[i].ID]; of {
-			got.runs[i].Schedule = names[id]
-		}
-	}
-	return nil
-}
-
-// of returns the names that are known, and the numbers of the other schedules, whose
-// names are empty.
-func (n *scheduleNames) of(schedules map[store.RunID]int32) (names map[int32]string, unknown []int32) {
-	names = map[int32]string{}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, id := range schedules {
-		if _, seen := names[id]; seen {
-			continue
-		}
-		name, known := n.names[id]
-		if names[id] = name; !known {
-			unknown = append(unknown, id)
-		}
-	}
-	return names, unknown
-}
-
-// learn adds names.
-func (n *scheduleNames) learn(names map[int32]string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.names == nil || len(n.names) > scheduleNamesMost {
-		n.names = map[int32]string{}
-	}
-	maps.Copy(n.names, names)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -84,7 +85,7 @@ func (s *specs) schedule(row *queries.DueSchedulesRow) (store.Schedule, error) {
 	one := store.Schedule{
 		Name: row.Name, Hash: row.Hash, Generation: row.Generation, Job: row.Job, Queue: row.Queue, Priority: int(row.Priority),
 		Args: []byte(row.Args), MaxAttempts: int(row.MaxAttempts), Timeout: conn.FromMicro(row.Timeout),
-		OnCrash: store.CrashPolicy(row.OnCrash), Tags: row.Tags, Limits: limitsOf(row.Limits), Waiting: conn.FromMicro(row.Waiting),
+		OnCrash: store.CrashPolicy(row.OnCrash), Tags: row.Tags, Limits: numbers.UsesOf(row.Limits), Waiting: conn.FromMicro(row.Waiting),
 	}
 	s.mu.Lock()
 	known, remembered := s.read[row.Spec]

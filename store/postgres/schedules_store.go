@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -14,6 +13,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -128,7 +128,7 @@ var (
 // storeDecided stores decisions, mostly the quick way. When the database refuses,
 // the general one follows, and when it refuses that, halves of them, down to each
 // schedule by itself: a bad one never stops the others.
-func (s *Store) storeDecided(ctx context.Context, tx pgx.Tx, some []decided, refused refusedLanes, done *attempt) error {
+func (s *Store) storeDecided(ctx context.Context, tx pgx.Tx, some []decided, refused numbers.RefusedLanes, done *attempt) error {
 	set, err := s.decidedLanes(ctx, tx, some, refused)
 	if err != nil {
 		return err
@@ -145,7 +145,7 @@ func (s *Store) storeDecided(ctx context.Context, tx pgx.Tx, some []decided, ref
 
 // storeHalves stores decisions in ever smaller parts. A schedule that is refused
 // alone is judged when all have been tried.
-func (s *Store) storeHalves(ctx context.Context, tx pgx.Tx, some []decided, set places, done *attempt) error {
+func (s *Store) storeHalves(ctx context.Context, tx pgx.Tx, some []decided, set numbers.Places, done *attempt) error {
 	ids, err := s.storeSome(ctx, tx, some, set, general)
 	if !conn.RefusesRows(err) {
 		if err == nil {
@@ -177,10 +177,10 @@ func (a *attempt) take(some []decided, ids []store.RunID) {
 
 // decidedLanes finds the lanes of the runs. A lane that cannot be made is a
 // fault of the schedules that need it.
-func (s *Store) decidedLanes(ctx context.Context, tx pgx.Tx, some []decided, refused refusedLanes) (places, error) {
-	set := places{lanes: laneSet{}}
+func (s *Store) decidedLanes(ctx context.Context, tx pgx.Tx, some []decided, refused numbers.RefusedLanes) (numbers.Places, error) {
+	set := numbers.Places{Lanes: numbers.LaneSet{}}
 	for i := range some {
-		own := laneSet{}
+		own := numbers.LaneSet{}
 		some[i].addLanes(own)
 		for l := range own {
 			if err := refused[l]; err != nil {
@@ -189,9 +189,9 @@ func (s *Store) decidedLanes(ctx context.Context, tx pgx.Tx, some []decided, ref
 				break
 			}
 		}
-		maps.Copy(set.lanes, own)
+		maps.Copy(set.Lanes, own)
 	}
-	if err := s.lanesIn(ctx, tx, set.lanes); err != nil {
+	if err := s.numbers.LanesIn(ctx, tx, set.Lanes); err != nil {
 		return set, err
 	}
 	return s.decidedLimits(ctx, tx, some, set)
@@ -199,41 +199,41 @@ func (s *Store) decidedLanes(ctx context.Context, tx pgx.Tx, some []decided, ref
 
 // decidedLimits finds the limits of the runs. One that is not known, or that may not
 // be used so, is a fault of the schedules that need it.
-func (s *Store) decidedLimits(ctx context.Context, tx pgx.Tx, some []decided, set places) (places, error) {
+func (s *Store) decidedLimits(ctx context.Context, tx pgx.Tx, some []decided, set numbers.Places) (numbers.Places, error) {
 	var all []store.NewRun
 	for i := range some {
-		own := placesOf(some[i].runs)
-		if own.limits == nil {
+		own := numbers.PlacesOf(some[i].runs)
+		if own.Limits == nil {
 			continue
 		}
-		own.lanes = set.lanes
-		err := s.checkLimits(ctx, tx, own, some[i].runs)
+		own.Lanes = set.Lanes
+		err := s.numbers.CheckLimits(ctx, tx, own, some[i].runs)
 		switch {
 		case errors.Is(err, store.ErrInvalid):
 			some[i].fault(err)
 			continue
 		case err != nil:
 			return set, err
-		case set.limits == nil:
-			set.limits = limitSet{}
+		case set.Limits == nil:
+			set.Limits = numbers.LimitSet{}
 		}
-		maps.Copy(set.limits, own.limits)
+		maps.Copy(set.Limits, own.Limits)
 		all = append(all, some[i].runs...)
 	}
-	if set.limits == nil {
+	if set.Limits == nil {
 		return set, nil
 	}
-	return set, s.limitLanesIn(ctx, tx, set, all)
+	return set, s.numbers.LimitLanesIn(ctx, tx, set, all)
 }
 
-func (d *decided) addLanes(set laneSet) {
+func (d *decided) addLanes(set numbers.LaneSet) {
 	for i := range d.runs {
-		set[laneOf(&d.runs[i])] = 0
+		set[numbers.LaneOf(&d.runs[i])] = 0
 	}
 }
 
 // storeSome stores decisions under a savepoint, all in one round trip.
-func (s *Store) storeSome(ctx context.Context, tx pgx.Tx, some []decided, set places, how way) ([]store.RunID, error) {
+func (s *Store) storeSome(ctx context.Context, tx pgx.Tx, some []decided, set numbers.Places, how way) ([]store.RunID, error) {
 	var ids []store.RunID
 	each := func(rows pgx.Rows) error {
 		return conn.ScanIDs(rows, func(id uuid.UUID) { ids = append(ids, id) })
@@ -325,7 +325,7 @@ func addAdvances(b *conn.Batch, some []decided, isAlike func(*decided) bool) {
 		}
 		p.Ids, nexts = append(p.Ids, one.id), append(nexts, conn.TimeOrNull(one.decision.NextAt))
 		p.Waitings = append(p.Waitings, conn.Micro(one.decision.Waiting))
-		p.Unfinished = append(p.Unfinished, idArray(unfinished.Keep(&one.plan)))
+		p.Unfinished = append(p.Unfinished, conn.IDArray(unfinished.Keep(&one.plan)))
 		p.Faults = append(p.Faults, conn.StorableFault(one.decision.Fault))
 	}
 	if len(alike) > 0 {
@@ -340,13 +340,4 @@ func addAdvances(b *conn.Batch, some []decided, isAlike func(*decided) bool) {
 // and continues: the common case.
 func (d *decided) plain() bool {
 	return len(d.runs) == 1 && len(d.unfinished.IDs) == 0 && !d.unfinished.Others && d.decision.Waiting == 0 && d.decision.Fault == ""
-}
-
-// idArray writes an array of ids as PostgreSQL reads it from text.
-func idArray(ids []uuid.UUID) string {
-	words := make([]string, len(ids))
-	for i, id := range ids {
-		words[i] = id.String()
-	}
-	return "{" + strings.Join(words, ",") + "}"
 }

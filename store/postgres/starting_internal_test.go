@@ -52,8 +52,8 @@ func TestPool_AStartingWorkerOpensTwoConnections(t *testing.T) {
 	all.Wait()
 	require.NoError(t, errors.Join(errs...))
 	require.EqualValues(t, 2, opened.Load(), "one of the engine's, one for heartbeats")
-	require.True(t, s.works(), "which it keeps, and other processes close")
-	require.False(t, migrator.works())
+	require.Positive(t, s.numbers.Workers(), "which it keeps, and other processes close")
+	require.Zero(t, migrator.numbers.Workers())
 }
 
 func ignore[T any](_ T, err error) error { return err }

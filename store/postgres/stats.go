@@ -26,7 +26,7 @@ func (s *Store) ReportWorker(ctx context.Context, report store.WorkerReport) (st
 	}
 	row, err := s.report(ctx, params)
 	if err == nil && !row.Known { // it has not declared itself, or its row is gone
-		if _, err = s.registerWorker(ctx, report.Worker); err == nil {
+		if _, err = s.numbers.RegisterWorker(ctx, report.Worker); err == nil {
 			row, err = s.report(ctx, params)
 		}
 	}
@@ -63,7 +63,7 @@ func reportParams(report *store.WorkerReport) (queries.ReportWorkerParams, error
 		p.Failed, p.Dead = append(p.Failed, did.Failed), append(p.Dead, did.Dead)
 		p.Cancelled, p.Crashed = append(p.Cancelled, did.Cancelled), append(p.Crashed, did.Crashed)
 		p.Busy = append(p.Busy, conn.Micro(time.Duration(did.Busy)))
-		p.Waits, p.Took = append(p.Waits, numberArray(did.Wait[:])), append(p.Took, numberArray(did.Took[:]))
+		p.Waits, p.Took = append(p.Waits, conn.NumberArray(did.Wait[:])), append(p.Took, conn.NumberArray(did.Took[:]))
 	}
 	return p, err
 }

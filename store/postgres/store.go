@@ -17,6 +17,7 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/examine"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/schema"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/wake"
 )
@@ -64,6 +65,7 @@ type Store struct {
 	db       *conn.DB
 	schema   *schema.Schema
 	examiner *examine.Examiner
+	numbers  *numbers.Numbers
 	wake     *wake.Waker
 	clamped  atomic.Int64 // when leases were last clamped, likewise
 	held     conn.Lately  // when a claim last gave up waiting for the row of a run
@@ -79,14 +81,9 @@ type Store struct {
 	joins       joining              // settles that wait for the next claim
 	handing     handing              // those that free places for which runs wait
 
-	lanes   laneCache
-	limits  limitCache
-	marks   marks
-	tally   admit.Tally
-	capped  board.Capped // the lanes whose runs claims move into the lines of caps
-	workers workerCache
-
-	scheduleNames scheduleNames
+	marks  marks
+	tally  admit.Tally
+	capped board.Capped // the lanes whose runs claims move into the lines of caps
 
 	together beatCache
 	specs    specs
@@ -141,22 +138,19 @@ func open(ctx context.Context, config Config, connect func(*Store) error) (*Stor
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Store{handing: handing{wait: handWait}}
-	s.db = conn.New(config.Schema, config.Logger, conn.Options{MaxConns: config.MaxConns, Connect: config.Connect, Operators: config.Operators}, s.works)
+	s.db = conn.New(config.Schema, config.Logger, conn.Options{MaxConns: config.MaxConns, Connect: config.Connect, Operators: config.Operators}, func() bool { return s.numbers.Workers() > 0 })
 	s.schema = schema.New(s.db)
-	s.wake = wake.New(s.db, process{s}, config.NoNotify)
+	s.numbers = numbers.New(s.db)
+	s.wake = wake.New(s.db, s.numbers, config.NoNotify)
 	s.examiner = examine.New(s.db, s.schema)
 	s.db.OnMissing = func() {
 		s.schema.Forget()
-		s.forgetLanes()
-		s.forgetWorkers()
+		s.numbers.Forget()
 	}
 	if schema := s.db.Names.Schema; !storable.Schema.MatchString(schema) || config.MaxConns < 0 {
 		return nil, fmt.Errorf("open postgres: %w: schema %q: want %s; max conns %d: want 0 or more",
 			store.ErrInvalid, schema, storable.Schema, config.MaxConns)
 	}
-	s.lanes.ids = map[lane]store.LaneID{}
-	s.limits.byName, s.limits.lanes = limitSet{}, map[limitLane]struct{}{}
-	s.workers.ids = map[uuid.UUID]int32{}
 	if err := connect(s); err != nil {
 		s.db.Close()
 		return nil, fmt.Errorf("open postgres: %w", err)

@@ -12,6 +12,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -32,7 +33,7 @@ func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]store.Sch
 		row := &rows[i]
 		one := store.Schedule{
 			Name: row.Name, Generation: row.Generation, Job: row.Job, Queue: row.Queue, Priority: int(row.Priority), Args: []byte(row.Args),
-			MaxAttempts: int(row.MaxAttempts), Timeout: conn.FromMicro(row.Timeout), OnCrash: store.CrashPolicy(row.OnCrash), Tags: row.Tags, Limits: limitsOf(row.Limits),
+			MaxAttempts: int(row.MaxAttempts), Timeout: conn.FromMicro(row.Timeout), OnCrash: store.CrashPolicy(row.OnCrash), Tags: row.Tags, Limits: numbers.UsesOf(row.Limits),
 			Paused: row.Paused, Waiting: conn.FromMicro(row.Waiting),
 		}
 		unreadable := one.SetSpec([]byte(row.Spec))
@@ -118,7 +119,7 @@ func (s *Store) change(
 		return s.db.Fail("change schedule", err)
 	}
 	try := func(most time.Duration) error {
-		return s.withLanes(ctx, s.db.General, nil, func(tx pgx.Tx) error {
+		return s.numbers.WithLanes(ctx, s.db.General, nil, func(tx pgx.Tx) error {
 			q := s.db.Queries(tx)
 			lock, statement := conn.Limits(ctx, most)
 			if err := q.Limits(ctx, queries.LimitsParams{LockTimeout: lock, StatementTimeout: statement}); err != nil {
@@ -141,7 +142,7 @@ func (s *Store) change(
 	}
 	err := s.db.Briefly(ctx, conn.HeldLimit, conn.LockLimit, try)
 	if conn.Code(err) == conn.NotNullViolation { // a lane's number was not what it stood for
-		s.forgetLanes()
+		s.numbers.ForgetLanes()
 		err = s.db.Briefly(ctx, conn.HeldLimit, conn.LockLimit, try)
 	}
 	if err != nil {
@@ -161,7 +162,7 @@ func (s *Store) SaveSchedule(ctx context.Context, edited store.Schedule, by stri
 		MaxAttempts: int32(edited.MaxAttempts), Timeout: conn.Micro(edited.Timeout), OnCrash: int16(edited.OnCrash), //nolint:gosec // checked
 		Args: string(edited.Args), Tags: edited.Tags, Limits: store.LimitTexts(edited.Limits), Paused: edited.Paused,
 	}
-	set := laneSet{lane{p.Queue, p.Job, p.Priority}: 0}
+	set := numbers.LaneSet{numbers.Lane{Queue: p.Queue, Job: p.Job, Priority: p.Priority}: 0}
 	return s.change(ctx, edited.Name, by, func(tx pgx.Tx, q *queries.Queries, one *queries.LockScheduleRow) (string, error) {
 		var generation int64
 		if one != nil {
@@ -170,7 +171,7 @@ func (s *Store) SaveSchedule(ctx context.Context, edited store.Schedule, by stri
 		if generation != edited.Generation {
 			return "", fmt.Errorf("schedule %s: %w", edited.Name, store.ErrConflict)
 		}
-		if err := s.lanesIn(ctx, tx, set); err != nil {
+		if err := s.numbers.LanesIn(ctx, tx, set); err != nil {
 			return "", err
 		}
 		if one == nil {
@@ -234,7 +235,7 @@ func (s *Store) RunSchedule(ctx context.Context, name string, id store.RunID, ov
 			return "", nil
 		}
 		asked := store.Schedule{Name: name, Job: one.Job, Queue: one.Queue, Priority: int(one.Priority), Args: []byte(one.Args),
-			MaxAttempts: int(one.MaxAttempts), Timeout: conn.FromMicro(one.Timeout), OnCrash: store.CrashPolicy(one.OnCrash), Tags: one.Tags, Limits: limitsOf(one.Limits)}
+			MaxAttempts: int(one.MaxAttempts), Timeout: conn.FromMicro(one.Timeout), OnCrash: store.CrashPolicy(one.OnCrash), Tags: one.Tags, Limits: numbers.UsesOf(one.Limits)}
 		if err := asked.SetSpec([]byte(one.Spec)); err != nil && overlap != store.OverlapAllow {
 			return "", err
 		}
@@ -252,20 +253,20 @@ func (s *Store) RunSchedule(ctx context.Context, name string, id store.RunID, ov
 		run := asked.RunNow()
 		run.ID = id
 		runs := []store.NewRun{run}
-		set := placesOf(runs)
-		if err := s.placesIn(ctx, tx, set, runs); err != nil {
+		set := numbers.PlacesOf(runs)
+		if err := s.numbers.PlacesIn(ctx, tx, set, runs); err != nil {
 			return "", err
 		}
 		b := s.db.NewBatch()
 		stored := 0
 		each := func(rows pgx.Rows) error { return conn.ScanIDs(rows, func(uuid.UUID) { stored++ }) }
-		if set.limits != nil {
+		if set.Limits != nil {
 			addLimited(b, runs, set, func(int) occurrence { return occurrence{schedule: one.ID, generation: one.Generation, name: &name} }, each)
 		} else {
 			b.Add(queries.MaterializeRuns, append(columnsOf(runs, set).parameters(), []int32{one.ID}, []int64{one.Generation}, []*string{nil}, []*string{nil}, []string{name})...).Query(each)
 		}
 		unfinished.IDs = append(unfinished.IDs, id)
-		b.Add(queries.SetUnfinished, idArray(unfinished.Keep(&asked.Plan)), one.ID)
+		b.Add(queries.SetUnfinished, conn.IDArray(unfinished.Keep(&asked.Plan)), one.ID)
 		if err = s.db.Send(ctx, tx, b); err == nil && stored == 0 { // a transaction has just stored another run of that id
 			err = fmt.Errorf("schedule %s: %w", name, rules.NotOfSchedule(id))
 		}

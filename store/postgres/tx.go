@@ -13,6 +13,7 @@ import (
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -57,14 +58,14 @@ func (t *Tx) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Receipt
 	if err := t.store.schema.Usable(ctx); err != nil {
 		return nil, t.store.db.Fail("enqueue", err)
 	}
-	set := placesOf(runs)
-	err := t.store.placeIDs(ctx, set, runs)
+	set := numbers.PlacesOf(runs)
+	err := t.store.numbers.PlaceIDs(ctx, set, runs)
 	var receipts []store.Receipt
 	var freed []store.LineID
 	if err == nil {
 		receipts, freed, err = t.store.insertInto(ctx, t.binding, runs, set)
 	}
-	dues := append(duesOf(runs, set.lanes), t.store.wake.DuesForOthers(freed)...)
+	dues := append(duesOf(runs, set.Lanes), t.store.wake.DuesForOthers(freed)...)
 	if err == nil && len(dues) > 0 {
 		err = t.store.wake.HintAtCommit(ctx, t.binding, dues)
 	}
@@ -147,10 +148,10 @@ func (t *Tx) fail(what string, err error) error {
 	switch conn.Code(err) {
 	case conn.UndefinedTable, conn.UndefinedSchema:
 		t.store.schema.Forget()
-		t.store.forgetLanes()
+		t.store.numbers.ForgetLanes()
 		return fmt.Errorf("%s: %w: a table of schema %q is missing in the transaction's database: %w", what, conn.ErrSchema, t.store.db.Names.Schema, err)
 	case conn.NotNullViolation:
-		t.store.forgetLanes()
+		t.store.numbers.ForgetLanes()
 		return fmt.Errorf("%s: the transaction's snapshot is older than one of the runs' lanes: begin it again: %w", what, err)
 	}
 	return fmt.Errorf("%s: %w", what, err)
@@ -178,9 +179,9 @@ func (s *Store) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...s
 	}
 	var receipts []store.Receipt
 	var freed []store.LineID
-	set := placesOf(runs)
+	set := numbers.PlacesOf(runs)
 	insert := func(most time.Duration) (err error) {
-		if err = s.placeIDs(ctx, set, runs); err != nil { // now, while no connection is taken
+		if err = s.numbers.PlaceIDs(ctx, set, runs); err != nil { // now, while no connection is taken
 			return err
 		}
 		return s.db.InAloofTx(ctx, func(tx pgx.Tx) error {
@@ -191,7 +192,7 @@ func (s *Store) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...s
 	try := func(most time.Duration) error {
 		err := s.db.Repeat(ctx, func() error { return insert(most) })
 		if conn.Code(err) == conn.NotNullViolation {
-			s.forgetLanes()
+			s.numbers.ForgetLanes()
 			err = s.db.Repeat(ctx, func() error { return insert(most) })
 		}
 		return err
@@ -209,13 +210,13 @@ func (s *Store) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...s
 		return nil, s.db.Fail(what, err)
 	}
 	s.wake.Enqueued()
-	s.wake.HintDue(duesOf(runs, set.lanes))
+	s.wake.HintDue(duesOf(runs, set.Lanes))
 	s.wake.HintFreed(freed, freed)
 	return receipts, nil
 }
 
 func (s *Store) insertUnder(
-	ctx context.Context, tx pgx.Tx, holder store.Holder, runs []store.NewRun, set places, most time.Duration,
+	ctx context.Context, tx pgx.Tx, holder store.Holder, runs []store.NewRun, set numbers.Places, most time.Duration,
 ) (answers []store.Receipt, freed []store.LineID, err error) {
 	if rules.AnyKeyed(runs) { // a transaction of the holder's own may have locked a key
 		b := s.db.GuardedFor(ctx, most)
