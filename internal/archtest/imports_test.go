@@ -60,6 +60,7 @@ var law = map[string][]string{
 	"store/postgres/internal/conn":    {"store", "lease", "db", "internal/secret", "internal/sqlwords", "store/postgres/internal/queries", "store/postgres/internal/witness"},
 	"store/postgres/internal/wake":    {"store", "lease", "internal/board", "store/postgres/internal/conn", "store/postgres/internal/queries"},
 	"store/postgres/internal/numbers": {"store", "internal/admit", "internal/rules", "store/postgres/internal/conn", "store/postgres/internal/queries", "store/postgres/internal/schema", "store/postgres/internal/wake"},
+	"store/postgres/internal/reading": {"store", "lease", "internal/admit", "internal/rules", "store/postgres/internal/conn", "store/postgres/internal/examine", "store/postgres/internal/numbers", "store/postgres/internal/queries", "store/postgres/internal/schema"},
 	"store/postgres/internal/schema":  {"store", "lease", "db", "store/postgres/internal/conn", "store/postgres/internal/queries"},
 	"store/postgres/internal/examine": {"store", "internal/rules", "internal/storable", "store/postgres/internal/conn", "store/postgres/internal/queries", "store/postgres/internal/schema"},
 	"store/postgres/internal/*":       {},

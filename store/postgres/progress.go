@@ -3,11 +3,9 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/durable-worker/durable-worker/lease"
@@ -83,44 +81,4 @@ func (s *Store) Checkpoint(ctx context.Context, id store.RunID) ([]byte, error) 
 		return nil, nil
 	}
 	return []byte(texts[0]), nil
-}
-
-// addProgress completes records, some of whose runs may have reported progress, with another
-// question to where they came from.
-func (s *Store) addProgress(ctx context.Context, to conn.Sender, records []store.Record) error {
-	var ids conn.UUIDs
-	for i := range records {
-		if records[i].StartedAt != nil {
-			ids = append(ids, records[i].ID)
-		}
-	}
-	if len(ids) == 0 {
-		return nil
-	}
-	reported := map[store.RunID]*store.Progress{}
-	b := s.db.Begin(ctx, to)
-	b.Add(queries.ProgressOf, ids).Query(scanProgress(reported))
-	if err := s.db.Send(ctx, to, b); err != nil {
-		return err
-	}
-	for i := range records {
-		records[i].Progress = reported[records[i].ID]
-	}
-	return nil
-}
-
-// scanProgress reads rows of ProgressOf.
-func scanProgress(found map[store.RunID]*store.Progress) func(pgx.Rows) error {
-	return func(rows pgx.Rows) error {
-		for rows.Next() {
-			var id uuid.UUID
-			var p store.Progress
-			if err := rows.Scan(&id, &p.Fraction, &p.Note, &p.At); err != nil {
-				return err
-			}
-			p.Fraction, p.At = math.Round(p.Fraction*1e4)/1e4, p.At.UTC()
-			found[id] = &p
-		}
-		return rows.Err()
-	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/examine"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/reading"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/schema"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/wake"
 )
@@ -67,6 +68,7 @@ type Store struct {
 	examiner *examine.Examiner
 	numbers  *numbers.Numbers
 	wake     *wake.Waker
+	reader   *reading.Reader
 	clamped  atomic.Int64 // when leases were last clamped, likewise
 	held     conn.Lately  // when a claim last gave up waiting for the row of a run
 	stuck    conn.Lately  // when a settle did
@@ -142,6 +144,7 @@ func open(ctx context.Context, config Config, connect func(*Store) error) (*Stor
 	s.schema = schema.New(s.db)
 	s.numbers = numbers.New(s.db)
 	s.wake = wake.New(s.db, s.numbers, config.NoNotify)
+	s.reader = reading.New(s.db, s.schema, s.numbers, &s.tally)
 	s.examiner = examine.New(s.db, s.schema)
 	s.db.OnMissing = func() {
 		s.schema.Forget()

@@ -120,7 +120,7 @@ func (t *Tx) Run(ctx context.Context, id store.RunID) (store.Record, error) {
 	if err := t.store.schema.Usable(ctx); err != nil {
 		return store.Record{}, t.store.db.Fail("run", err)
 	}
-	record, err := t.store.run(ctx, t.binding, id)
+	record, err := t.store.reader.RunFrom(ctx, t.binding, id)
 	if err != nil {
 		return store.Record{}, t.fail("run "+id.String(), err)
 	}
@@ -135,7 +135,7 @@ func (t *Tx) Runs(ctx context.Context, filter store.Filter) (store.Page, error) 
 	if err := t.store.schema.Usable(ctx); err != nil {
 		return store.Page{}, t.store.db.Fail("runs", err)
 	}
-	page, err := t.store.page(ctx, t.binding, filter)
+	page, err := t.store.reader.PageFrom(ctx, t.binding, filter)
 	if err != nil {
 		return store.Page{}, t.fail("runs", err)
 	}
