@@ -207,7 +207,7 @@ func (l *markedLine) enqueueAs(n int, as func(*store.NewRun)) (ids []store.RunID
 		as(&runs[i])
 		ids = append(ids, runs[i].ID)
 	}
-	_, err := l.store.Enqueue(l.ctx, runs...)
+	_, err := l.store.enqueuer.Enqueue(l.ctx, runs...)
 	require.NoError(l.t, err)
 	return ids
 }

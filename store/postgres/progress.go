@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -13,20 +12,6 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
-
-// insistPause is the first pause of a call whose row is locked; each further one is four
-// times as long, which makes five tries in holderPatience.
-const insistPause = 10 * time.Millisecond
-
-// insist tries for about holderPatience while a row is locked. It holds no connection between
-// its tries.
-func insist(ctx context.Context, try func() error) error {
-	err := try()
-	for pause := insistPause; conn.Code(err) == conn.LockNotAvailable && pause < holderPatience && rest(ctx, pause); pause *= 4 {
-		err = try()
-	}
-	return err
-}
 
 // Report stores what a running handler says of itself. When the row of the run
 // is locked it tries again for about a second, and holds no connection between
@@ -48,14 +33,14 @@ func (s *Store) Report(ctx context.Context, holder store.Holder, report store.Re
 	}
 	var stored int64
 	try := func() error {
-		b := s.db.GuardedFor(ctx, holderPatience)
+		b := s.db.GuardedFor(ctx, conn.HolderPatience)
 		b.Add(queries.Report, fraction, report.Note, checkpoint, holder.Run, uuid.UUID(holder.Claim)).Exec(func(tag pgconn.CommandTag) error {
 			stored = tag.RowsAffected()
 			return nil
 		})
 		return s.db.Send(ctx, s.db.Aloof(), b)
 	}
-	err := insist(ctx, try)
+	err := conn.Insist(ctx, try)
 	if conn.Code(err) == conn.LockNotAvailable {
 		err = fmt.Errorf("%w: another transaction keeps the run locked, such as the handler's own transaction after Guard or CompleteIn: %w", store.ErrConflict, err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/enqueue"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
@@ -242,10 +243,10 @@ func (s *Store) storeSome(ctx context.Context, tx pgx.Tx, some []decided, set nu
 	b.Add(queries.BeginPart)
 	free, limited := occurrencesOf(some)
 	if len(limited.runs) > 0 {
-		addLimited(b, limited.runs, set, limited.at, each)
+		enqueue.AddLimited(b, limited.runs, set, limited.at, each)
 	}
 	if len(free.runs) > 0 {
-		args := append(columnsOf(free.runs, set).parameters(), free.schedules, free.generations, free.keys, free.ats, free.names)
+		args := append(enqueue.ColumnsOf(free.runs, set).Parameters(), free.schedules, free.generations, free.keys, free.ats, free.names)
 		b.Add(how.insert, args...).Query(each)
 	}
 	addSkips(b, some)
@@ -271,8 +272,8 @@ type occurrences struct {
 }
 
 // at is what the i-th run is for.
-func (o *occurrences) at(i int) occurrence {
-	return occurrence{o.schedules[i], o.generations[i], &o.keys[i], o.ats[i], &o.names[i]}
+func (o *occurrences) at(i int) enqueue.Occurrence {
+	return enqueue.Occurrence{Schedule: o.schedules[i], Generation: o.generations[i], Key: &o.keys[i], At: o.ats[i], Name: &o.names[i]}
 }
 
 // occurrencesOf returns the runs that were decided, those that limits admit apart.

@@ -16,6 +16,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/storable"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/enqueue"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/examine"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/reading"
@@ -69,6 +70,7 @@ type Store struct {
 	numbers  *numbers.Numbers
 	wake     *wake.Waker
 	reader   *reading.Reader
+	enqueuer *enqueue.Enqueuer
 	clamped  atomic.Int64 // when leases were last clamped, likewise
 	held     conn.Lately  // when a claim last gave up waiting for the row of a run
 	stuck    conn.Lately  // when a settle did
@@ -145,6 +147,7 @@ func open(ctx context.Context, config Config, connect func(*Store) error) (*Stor
 	s.numbers = numbers.New(s.db)
 	s.wake = wake.New(s.db, s.numbers, config.NoNotify)
 	s.reader = reading.New(s.db, s.schema, s.numbers, &s.tally)
+	s.enqueuer = enqueue.New(s.db, s.schema, s.numbers, s.wake)
 	s.examiner = examine.New(s.db, s.schema)
 	s.db.OnMissing = func() {
 		s.schema.Forget()

@@ -12,6 +12,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/enqueue"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
@@ -171,9 +172,11 @@ func (s *Store) RunSchedule(ctx context.Context, name string, id store.RunID, ov
 		stored := 0
 		each := func(rows pgx.Rows) error { return conn.ScanIDs(rows, func(uuid.UUID) { stored++ }) }
 		if set.Limits != nil {
-			addLimited(b, runs, set, func(int) occurrence { return occurrence{schedule: one.ID, generation: one.Generation, name: &name} }, each)
+			enqueue.AddLimited(b, runs, set, func(int) enqueue.Occurrence {
+				return enqueue.Occurrence{Schedule: one.ID, Generation: one.Generation, Name: &name}
+			}, each)
 		} else {
-			b.Add(queries.MaterializeRuns, append(columnsOf(runs, set).parameters(), []int32{one.ID}, []int64{one.Generation}, []*string{nil}, []*string{nil}, []string{name})...).Query(each)
+			b.Add(queries.MaterializeRuns, append(enqueue.ColumnsOf(runs, set).Parameters(), []int32{one.ID}, []int64{one.Generation}, []*string{nil}, []*string{nil}, []string{name})...).Query(each)
 		}
 		unfinished.IDs = append(unfinished.IDs, id)
 		b.Add(queries.SetUnfinished, conn.IDArray(unfinished.Keep(&asked.Plan)), one.ID)

@@ -1,4 +1,4 @@
-package postgres
+package enqueue
 
 import (
 	"slices"
@@ -70,16 +70,16 @@ func standingOf(run *store.NewRun, set numbers.LimitSet) (row standing) {
 	return row
 }
 
-// occurrence identifies the schedule and the instant that a run was created for; zero: none.
-type occurrence struct {
-	schedule   int32
-	generation int64
-	key        *string
-	at, name   *string
+// Occurrence identifies the schedule and the instant that a run was created for; zero: none.
+type Occurrence struct {
+	Schedule   int32
+	Generation int64
+	Key        *string
+	At, Name   *string
 }
 
-// addLimited adds the inserts of limited runs. of may be nil.
-func addLimited(b *conn.Batch, runs []store.NewRun, set numbers.Places, of func(i int) occurrence, each func(pgx.Rows) error) {
+// AddLimited adds the inserts of limited runs. of may be nil.
+func AddLimited(b *conn.Batch, runs []store.NewRun, set numbers.Places, of func(i int) Occurrence, each func(pgx.Rows) error) {
 	ids, names, secrets := set.Limits.Learnt()
 	lines := numbers.LimitLaneColumns(numbers.LimitLanesOf(set, runs))
 	at := 0
@@ -90,13 +90,13 @@ func addLimited(b *conn.Batch, runs []store.NewRun, set numbers.Places, of func(
 		for i := range part {
 			if of != nil {
 				o := of(at + i)
-				schedules[i], generations[i], keys[i], ats[i], called[i] = o.schedule, o.generation, o.key, o.at, o.name
+				schedules[i], generations[i], keys[i], ats[i], called[i] = o.Schedule, o.Generation, o.Key, o.At, o.Name
 			}
 			row := standingOf(&part[i], set.Limits)
 			gates[i], limits[i], weights[i], strict[i], gives[i] = row.gates, row.limits, row.weights, row.strict, row.gives
 		}
 		at += n
-		c := columnsOf(part, set)
+		c := ColumnsOf(part, set)
 		args := append(c.served(), ids, names, secrets, lines.Limits, lines.Lanes, c.ids)
 		args = append(append(args, c.each()...), keyTexts(part), traces(part), schedules, generations, keys, ats, called, gates, limits, weights, strict, gives)
 		b.Add(queries.EnqueueLimited, args...).Query(each)
