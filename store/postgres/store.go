@@ -21,6 +21,7 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/reading"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/schema"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/timetable"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/wake"
 )
 
@@ -78,9 +79,7 @@ type Store struct {
 	sweepOpens atomic.Bool
 	// heldWaiters is when an admission met a waiter that another transaction had in hand
 	heldWaiters conn.Lately
-	backlog     dueBacklog
 	aside       aside.Set[uuid.UUID] // leases and runs that Reclaim could not change
-	resting     aside.Set[string]    // schedules that Materialize could not advance
 	unpruned    aside.Set[string]    // tables that Sweep could not prune
 	joins       joining              // settles that wait for the next claim
 	handing     handing              // those that free places for which runs wait
@@ -89,10 +88,10 @@ type Store struct {
 	tally  admit.Tally
 	capped board.Capped // the lanes whose runs claims move into the lines of caps
 
-	together beatCache
-	specs    specs
-	closing  context.CancelFunc
-	running  sync.WaitGroup
+	together  beatCache
+	closing   context.CancelFunc
+	timetable *timetable.Timetable
+	running   sync.WaitGroup
 }
 
 // Open connects to a database and checks that it can be written. It does not
@@ -148,6 +147,7 @@ func open(ctx context.Context, config Config, connect func(*Store) error) (*Stor
 	s.wake = wake.New(s.db, s.numbers, config.NoNotify)
 	s.reader = reading.New(s.db, s.schema, s.numbers, &s.tally)
 	s.enqueuer = enqueue.New(s.db, s.schema, s.numbers, s.wake)
+	s.timetable = timetable.New(s.db, s.schema, s.numbers, s.wake)
 	s.examiner = examine.New(s.db, s.schema)
 	s.db.OnMissing = func() {
 		s.schema.Forget()

@@ -1,4 +1,4 @@
-package postgres
+package timetable
 
 import (
 	"context"
@@ -40,20 +40,20 @@ const decidedPerStep = 500
 
 // decideSome decides about due schedules, whose rows are locked, at an instant of the
 // server's clock. What is wrong with one of them is its own fault and no other's.
-func (s *Store) decideSome(ctx context.Context, tx pgx.Tx, rows []queries.DueSchedulesRow, now time.Time, decide decider) ([]decided, error) {
+func (t *Timetable) decideSome(ctx context.Context, tx pgx.Tx, rows []queries.DueSchedulesRow, now time.Time, decide Decider) ([]decided, error) {
 	var ids conn.UUIDs
 	for i := range rows {
 		ids = append(ids, rows[i].Unfinished...)
 	}
-	known, err := s.unfinishedRuns(ctx, tx, ids)
+	known, err := t.unfinishedRuns(ctx, tx, ids)
 	if err != nil {
 		return nil, err
 	}
 	some := make([]decided, len(rows))
 	for i := range rows {
 		row, d := &rows[i], &some[i]
-		one, fault := s.specs.schedule(row)
-		unfinished, err := s.unfinishedOf(ctx, tx, row.ID, row.Unfinished, known, &one.Plan, one.OverlapPolicy())
+		one, fault := t.specs.schedule(row)
+		unfinished, err := t.unfinishedOf(ctx, tx, row.ID, row.Unfinished, known, &one.Plan, one.OverlapPolicy())
 		switch {
 		case conn.Code(err) != "": // that of this schedule alone
 			fault = err
@@ -129,14 +129,14 @@ var (
 // storeDecided stores decisions, mostly the quick way. When the database refuses,
 // the general one follows, and when it refuses that, halves of them, down to each
 // schedule by itself: a bad one never stops the others.
-func (s *Store) storeDecided(ctx context.Context, tx pgx.Tx, some []decided, refused numbers.RefusedLanes, done *attempt) error {
-	set, err := s.decidedLanes(ctx, tx, some, refused)
+func (t *Timetable) storeDecided(ctx context.Context, tx pgx.Tx, some []decided, refused numbers.RefusedLanes, done *attempt) error {
+	set, err := t.decidedLanes(ctx, tx, some, refused)
 	if err != nil {
 		return err
 	}
-	ids, err := s.storeSome(ctx, tx, some, set, quick)
+	ids, err := t.storeSome(ctx, tx, some, set, quick)
 	if conn.RefusesRows(err) && conn.Code(err) != conn.NotNullViolation {
-		return s.storeHalves(ctx, tx, some, set, done)
+		return t.storeHalves(ctx, tx, some, set, done)
 	}
 	if err == nil {
 		done.take(some, ids)
@@ -146,8 +146,8 @@ func (s *Store) storeDecided(ctx context.Context, tx pgx.Tx, some []decided, ref
 
 // storeHalves stores decisions in ever smaller parts. A schedule that is refused
 // alone is judged when all have been tried.
-func (s *Store) storeHalves(ctx context.Context, tx pgx.Tx, some []decided, set numbers.Places, done *attempt) error {
-	ids, err := s.storeSome(ctx, tx, some, set, general)
+func (t *Timetable) storeHalves(ctx context.Context, tx pgx.Tx, some []decided, set numbers.Places, done *attempt) error {
+	ids, err := t.storeSome(ctx, tx, some, set, general)
 	if !conn.RefusesRows(err) {
 		if err == nil {
 			done.take(some, ids)
@@ -155,10 +155,10 @@ func (s *Store) storeHalves(ctx context.Context, tx pgx.Tx, some []decided, set 
 		return err
 	}
 	if half := len(some) / 2; half > 0 {
-		if err := s.storeHalves(ctx, tx, some[:half], set, done); err != nil {
+		if err := t.storeHalves(ctx, tx, some[:half], set, done); err != nil {
 			return err
 		}
-		return s.storeHalves(ctx, tx, some[half:], set, done)
+		return t.storeHalves(ctx, tx, some[half:], set, done)
 	}
 	some[0].fault(err)
 	done.refused = append(done.refused, refusedOnItsOwn{some[0], err})
@@ -178,7 +178,7 @@ func (a *attempt) take(some []decided, ids []store.RunID) {
 
 // decidedLanes finds the lanes of the runs. A lane that cannot be made is a
 // fault of the schedules that need it.
-func (s *Store) decidedLanes(ctx context.Context, tx pgx.Tx, some []decided, refused numbers.RefusedLanes) (numbers.Places, error) {
+func (t *Timetable) decidedLanes(ctx context.Context, tx pgx.Tx, some []decided, refused numbers.RefusedLanes) (numbers.Places, error) {
 	set := numbers.Places{Lanes: numbers.LaneSet{}}
 	for i := range some {
 		own := numbers.LaneSet{}
@@ -192,15 +192,15 @@ func (s *Store) decidedLanes(ctx context.Context, tx pgx.Tx, some []decided, ref
 		}
 		maps.Copy(set.Lanes, own)
 	}
-	if err := s.numbers.LanesIn(ctx, tx, set.Lanes); err != nil {
+	if err := t.numbers.LanesIn(ctx, tx, set.Lanes); err != nil {
 		return set, err
 	}
-	return s.decidedLimits(ctx, tx, some, set)
+	return t.decidedLimits(ctx, tx, some, set)
 }
 
 // decidedLimits finds the limits of the runs. One that is not known, or that may not
 // be used so, is a fault of the schedules that need it.
-func (s *Store) decidedLimits(ctx context.Context, tx pgx.Tx, some []decided, set numbers.Places) (numbers.Places, error) {
+func (t *Timetable) decidedLimits(ctx context.Context, tx pgx.Tx, some []decided, set numbers.Places) (numbers.Places, error) {
 	var all []store.NewRun
 	for i := range some {
 		own := numbers.PlacesOf(some[i].runs)
@@ -208,7 +208,7 @@ func (s *Store) decidedLimits(ctx context.Context, tx pgx.Tx, some []decided, se
 			continue
 		}
 		own.Lanes = set.Lanes
-		err := s.numbers.CheckLimits(ctx, tx, own, some[i].runs)
+		err := t.numbers.CheckLimits(ctx, tx, own, some[i].runs)
 		switch {
 		case errors.Is(err, store.ErrInvalid):
 			some[i].fault(err)
@@ -224,7 +224,7 @@ func (s *Store) decidedLimits(ctx context.Context, tx pgx.Tx, some []decided, se
 	if set.Limits == nil {
 		return set, nil
 	}
-	return set, s.numbers.LimitLanesIn(ctx, tx, set, all)
+	return set, t.numbers.LimitLanesIn(ctx, tx, set, all)
 }
 
 func (d *decided) addLanes(set numbers.LaneSet) {
@@ -234,12 +234,12 @@ func (d *decided) addLanes(set numbers.LaneSet) {
 }
 
 // storeSome stores decisions under a savepoint, all in one round trip.
-func (s *Store) storeSome(ctx context.Context, tx pgx.Tx, some []decided, set numbers.Places, how way) ([]store.RunID, error) {
+func (t *Timetable) storeSome(ctx context.Context, tx pgx.Tx, some []decided, set numbers.Places, how way) ([]store.RunID, error) {
 	var ids []store.RunID
 	each := func(rows pgx.Rows) error {
 		return conn.ScanIDs(rows, func(id uuid.UUID) { ids = append(ids, id) })
 	}
-	b := s.db.NewBatch()
+	b := t.db.NewBatch()
 	b.Add(queries.BeginPart)
 	free, limited := occurrencesOf(some)
 	if len(limited.runs) > 0 {
@@ -252,9 +252,9 @@ func (s *Store) storeSome(ctx context.Context, tx pgx.Tx, some []decided, set nu
 	addSkips(b, some)
 	addAdvances(b, some, how.alike)
 	b.Add(queries.EndPart)
-	err := s.db.Send(ctx, tx, b)
+	err := t.db.Send(ctx, tx, b)
 	if conn.RefusesRows(err) {
-		if undone := s.db.Queries(tx).UndoPart(ctx); undone != nil {
+		if undone := t.db.Queries(tx).UndoPart(ctx); undone != nil {
 			return nil, undone
 		}
 	}

@@ -1,4 +1,4 @@
-package postgres
+package timetable
 
 import (
 	"context"
@@ -19,41 +19,41 @@ import (
 // when one is evaluates those that are, under an advisory lock that ends with
 // the transaction. While more are due than one transaction takes, there are two
 // such locks: two transactions then evaluate concurrently, of all processes.
-func (s *Store) Materialize(ctx context.Context, limit int, decide decider) (store.MaterializeResult, error) {
-	if err := s.schema.Usable(ctx); err != nil {
-		return store.MaterializeResult{}, s.db.Fail("materialize", err)
+func (t *Timetable) Materialize(ctx context.Context, limit int, decide Decider) (store.MaterializeResult, error) {
+	if err := t.schema.Usable(ctx); err != nil {
+		return store.MaterializeResult{}, t.db.Fail("materialize", err)
 	}
-	if !s.backlog.active() {
+	if !t.backlog.active() {
 		var next time.Duration
-		err := s.db.InBackground(ctx, func() (err error) {
-			next, err = s.nextIn(ctx, s.db.Engine)
+		err := t.db.InBackground(ctx, func() (err error) {
+			next, err = t.nextIn(ctx, t.db.Engine)
 			return err
 		})
 		if err != nil {
-			return store.MaterializeResult{}, s.db.Fail("materialize", err)
+			return store.MaterializeResult{}, t.db.Fail("materialize", err)
 		}
 		if next != 0 {
 			return store.MaterializeResult{Next: next}, nil
 		}
 	}
-	done, err := s.attempt(ctx, limit, decide)
+	done, err := t.attempt(ctx, limit, decide)
 	if err != nil {
-		done, err = s.narrowed(ctx, limit, decide, done, err)
+		done, err = t.narrowed(ctx, limit, decide, done, err)
 	}
 	if err != nil {
-		return store.MaterializeResult{}, s.db.Fail("materialize", err)
+		return store.MaterializeResult{}, t.db.Fail("materialize", err)
 	}
 	if done.taken > 0 {
-		s.resting.Took(lease.Elapsed())
+		t.resting.Took(lease.Elapsed())
 	}
 	if len(done.Runs) > 0 {
-		s.wake.Hint()
+		t.wake.Hint()
 	}
 	return done.MaterializeResult, nil
 }
 
-// decider says what happens to a due schedule.
-type decider = func(now time.Time, s store.Schedule) store.Decision
+// Decider says what happens to a due schedule.
+type Decider = func(now time.Time, s store.Schedule) store.Decision
 
 // attempt is what one transaction did, also one that has failed.
 type attempt struct {
@@ -65,61 +65,61 @@ type attempt struct {
 }
 
 // attempt decides about due schedules and stores what was decided, in one transaction.
-func (s *Store) attempt(ctx context.Context, limit int, decide decider) (done attempt, err error) {
+func (t *Timetable) attempt(ctx context.Context, limit int, decide Decider) (done attempt, err error) {
 	refused := numbers.RefusedLanes{}
-	err = s.numbers.WithLanes(ctx, s.db.Engine, refused, func(tx pgx.Tx) error {
+	err = t.numbers.WithLanes(ctx, t.db.Engine, refused, func(tx pgx.Tx) error {
 		done = attempt{}
-		due, now, err := s.toEvaluate(ctx, tx, limit)
+		due, now, err := t.toEvaluate(ctx, tx, limit)
 		if done.Busy = err == nil && due == nil; due == nil {
 			return err
 		}
-		rows, err := s.db.Queries(tx).DueSchedules(ctx, *due)
+		rows, err := t.db.Queries(tx).DueSchedules(ctx, *due)
 		if err != nil {
 			return err
 		}
 		if done.Due = len(rows); done.Due > 0 {
 			done.first = rows[0].Name
 		}
-		s.backlog.looked(rows, due.Most)
+		t.backlog.looked(rows, due.Most)
 		for len(rows) > 0 {
-			some, err := s.decideSome(ctx, tx, rows[:partOf(rows)], now, decide)
+			some, err := t.decideSome(ctx, tx, rows[:partOf(rows)], now, decide)
 			if err == nil {
-				err = s.storeDecided(ctx, tx, some, refused, &done)
+				err = t.storeDecided(ctx, tx, some, refused, &done)
 			}
 			if err != nil {
 				return err
 			}
 			rows = rows[len(some):]
 		}
-		if err := s.judgeRefused(ctx, tx, &done); err != nil || done.Due == limit {
+		if err := t.judgeRefused(ctx, tx, &done); err != nil || done.Due == limit {
 			return err // there may be more immediately
 		}
-		done.Next, err = s.nextIn(ctx, tx)
+		done.Next, err = t.nextIn(ctx, tx)
 		if done.Next == 0 && done.Due == 0 && due.AfterAt == nil {
 			done.Next = heldPause
 		}
 		return err
 	})
 	if conn.Code(err) == conn.NotNullViolation {
-		s.numbers.ForgetLanes()
+		t.numbers.ForgetLanes()
 	}
 	return done, err
 }
 
 // toEvaluate is which schedules to evaluate now in a transaction, and the server's time; nil:
 // other transactions evaluate.
-func (s *Store) toEvaluate(ctx context.Context, tx pgx.Tx, limit int) (*queries.DueSchedulesParams, time.Time, error) {
-	q := s.db.Queries(tx)
-	b := s.db.Guarded(ctx)
+func (t *Timetable) toEvaluate(ctx context.Context, tx pgx.Tx, limit int) (*queries.DueSchedulesParams, time.Time, error) {
+	q := t.db.Queries(tx)
+	b := t.db.Guarded(ctx)
 	b.Add(queries.Idle) // or a process that stops here would make everybody Busy
-	if err := s.db.Send(ctx, tx, b); err != nil {
+	if err := t.db.Send(ctx, tx, b); err != nil {
 		return nil, time.Time{}, err
 	}
-	due, crowded := s.backlog.next(conn.Small(limit))
-	due.Aside = s.resting.Resting(lease.Elapsed())
-	evaluate, err := q.TryEvaluate(ctx, queries.TryEvaluateParams{Key: s.db.Names.Key("materialize")})
+	due, crowded := t.backlog.next(conn.Small(limit))
+	due.Aside = t.resting.Resting(lease.Elapsed())
+	evaluate, err := q.TryEvaluate(ctx, queries.TryEvaluateParams{Key: t.db.Names.Key("materialize")})
 	if err == nil && !evaluate.Mine && crowded {
-		evaluate, err = q.TryEvaluate(ctx, queries.TryEvaluateParams{Key: s.db.Names.Key("materialize beside")})
+		evaluate, err = q.TryEvaluate(ctx, queries.TryEvaluateParams{Key: t.db.Names.Key("materialize beside")})
 	}
 	if err != nil || !evaluate.Mine {
 		return nil, time.Time{}, err
@@ -128,23 +128,23 @@ func (s *Store) toEvaluate(ctx context.Context, tx pgx.Tx, limit int) (*queries.
 }
 
 // nextIn is how soon a schedule is due that does not rest: zero now, -1 never.
-func (s *Store) nextIn(ctx context.Context, on queries.DBTX) (time.Duration, error) {
-	next, err := s.db.Queries(on).NextEvaluation(ctx, queries.NextEvaluationParams{Aside: s.resting.Resting(lease.Elapsed())})
+func (t *Timetable) nextIn(ctx context.Context, on queries.DBTX) (time.Duration, error) {
+	next, err := t.db.Queries(on).NextEvaluation(ctx, queries.NextEvaluationParams{Aside: t.resting.Resting(lease.Elapsed())})
 	return max(conn.FromMicro(next), -1), err
 }
 
 // ReevaluateNow has schedules that wait evaluated now.
-func (s *Store) ReevaluateNow(ctx context.Context, names ...string) error {
+func (t *Timetable) ReevaluateNow(ctx context.Context, names ...string) error {
 	if len(names) == 0 {
 		return nil
 	}
-	if err := s.schema.Usable(ctx); err != nil {
-		return s.db.Fail("reevaluate schedules", err)
+	if err := t.schema.Usable(ctx); err != nil {
+		return t.db.Fail("reevaluate schedules", err)
 	}
-	b := s.db.GuardedFor(ctx, conn.HeldLimit) // a look at its time skips what a transaction holds
+	b := t.db.GuardedFor(ctx, conn.HeldLimit) // a look at its time skips what a transaction holds
 	b.Add(queries.HastenSchedules, names)
-	if err := s.db.Send(ctx, s.db.Engine, b); err != nil {
-		return s.db.Fail("reevaluate schedules", err)
+	if err := t.db.Send(ctx, t.db.Engine, b); err != nil {
+		return t.db.Fail("reevaluate schedules", err)
 	}
 	return nil
 }
@@ -161,22 +161,22 @@ const heldPause = 100 * time.Millisecond
 // that it does not show whose fault that is (a row that cannot be read, a check at
 // the commit, a wait that takes too long), narrowed tries ever fewer schedules, from the
 // head of the index on. One that is refused alone is set aside.
-func (s *Store) narrowed(ctx context.Context, limit int, decide decider, done attempt, err error) (attempt, error) {
+func (t *Timetable) narrowed(ctx context.Context, limit int, decide Decider, done attempt, err error) (attempt, error) {
 	for n := limit; narrows(err) && ctx.Err() == nil; {
 		if n <= 1 {
-			return s.setAside(ctx, limit, decide, done.first, err)
+			return t.setAside(ctx, limit, decide, done.first, err)
 		}
 		if done.Due > 0 {
 			n = min(n, done.Due)
 		}
 		n = max(n/2, 1)
-		s.backlog.forget()
-		if done, err = s.attempt(ctx, n, decide); err == nil && done.Due == n {
+		t.backlog.forget()
+		if done, err = t.attempt(ctx, n, decide); err == nil && done.Due == n {
 			done.Due = limit // there are more
 		}
 	}
 	if err != nil && limit == 1 && done.first != "" && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return s.outOfTime(done.first, err)
+		return t.outOfTime(done.first, err)
 	}
 	return done, err
 }
@@ -189,30 +189,30 @@ func narrows(err error) bool {
 // setAside skips a schedule for a while, without a change to its row: that
 // may be refused too. Without a name it is the one that is due first. Whether it is
 // to blame, the others tell.
-func (s *Store) setAside(ctx context.Context, limit int, decide decider, name string, refused error) (attempt, error) {
+func (t *Timetable) setAside(ctx context.Context, limit int, decide Decider, name string, refused error) (attempt, error) {
 	if name == "" {
 		var err error
-		name, err = s.db.Queries(s.db.Engine).FirstDue(ctx, queries.FirstDueParams{Aside: s.resting.Resting(lease.Elapsed())})
+		name, err = t.db.Queries(t.db.Engine).FirstDue(ctx, queries.FirstDueParams{Aside: t.resting.Resting(lease.Elapsed())})
 		if err != nil {
 			return attempt{}, errors.Join(refused, err)
 		}
 	}
-	again, blamed := s.resting.Doubt(name, lease.Elapsed())
+	again, blamed := t.resting.Doubt(name, lease.Elapsed())
 	var done attempt
 	if !blamed {
 		var err error
-		if done, err = s.attempt(ctx, limit, decide); err != nil || done.taken == 0 {
+		if done, err = t.attempt(ctx, limit, decide); err != nil || done.taken == 0 {
 			return attempt{}, refused
 		}
-		again = s.resting.Put(name, lease.Elapsed())
+		again = t.resting.Put(name, lease.Elapsed())
 	}
 	done.SetAside = append(done.SetAside, store.SetAside{Kind: "schedule", Name: name, Again: again, Err: refused})
 	return done, nil
 }
 
 // outOfTime doubts a schedule that was alone and took all the time of the call.
-func (s *Store) outOfTime(name string, err error) (attempt, error) {
-	again, blamed := s.resting.Doubt(name, lease.Elapsed())
+func (t *Timetable) outOfTime(name string, err error) (attempt, error) {
+	again, blamed := t.resting.Doubt(name, lease.Elapsed())
 	if !blamed {
 		return attempt{}, err
 	}
@@ -231,7 +231,7 @@ type refusedOnItsOwn struct {
 // judgeRefused rests the schedules with a fault that are to blame for what was refused. It
 // fails when none is known to be: no decision was stored, so that nothing is lost
 // with the transaction.
-func (s *Store) judgeRefused(ctx context.Context, tx pgx.Tx, done *attempt) error {
+func (t *Timetable) judgeRefused(ctx context.Context, tx pgx.Tx, done *attempt) error {
 	if len(done.refused) == 0 {
 		return nil
 	}
@@ -239,10 +239,10 @@ func (s *Store) judgeRefused(ctx context.Context, tx pgx.Tx, done *attempt) erro
 	for i := range done.refused {
 		one := &done.refused[i]
 		if own {
-			if err := s.storeFault(ctx, tx, one, done); err != nil {
+			if err := t.storeFault(ctx, tx, one, done); err != nil {
 				return err
 			}
-		} else if again, blamed := s.resting.Doubt(one.name, lease.Elapsed()); blamed {
+		} else if again, blamed := t.resting.Doubt(one.name, lease.Elapsed()); blamed {
 			done.SetAside = append(done.SetAside, store.SetAside{Kind: "schedule", Name: one.name, Again: again, Err: one.err})
 		}
 	}
@@ -253,12 +253,12 @@ func (s *Store) judgeRefused(ctx context.Context, tx pgx.Tx, done *attempt) erro
 }
 
 // storeFault rests a schedule with a fault; when that is refused too, it is set aside.
-func (s *Store) storeFault(ctx context.Context, tx pgx.Tx, one *refusedOnItsOwn, done *attempt) error {
-	_, err := s.storeSome(ctx, tx, []decided{one.decided}, numbers.Places{}, general)
+func (t *Timetable) storeFault(ctx context.Context, tx pgx.Tx, one *refusedOnItsOwn, done *attempt) error {
+	_, err := t.storeSome(ctx, tx, []decided{one.decided}, numbers.Places{}, general)
 	if !conn.RefusesRows(err) {
 		return err
 	}
-	again := s.resting.Put(one.name, lease.Elapsed())
+	again := t.resting.Put(one.name, lease.Elapsed())
 	done.SetAside = append(done.SetAside, store.SetAside{Kind: "schedule", Name: one.name, Again: again, Err: err})
 	return nil
 }
