@@ -24,9 +24,9 @@ type Codec interface {
 	// returns must be JSON too, such as an object with the key's name and the
 	// ciphertext in base64, within the bounds of what may be stored.
 	Encode(info CodecInfo, data []byte) ([]byte, error)
-	// Decode is the reverse. When it fails in a worker, the attempt has failed
-	// and is retried by policy, since the worker may be given the missing key;
-	// the run is dead when no attempt is left. It must refuse what was not
+	// Decode is the reverse. When it fails in a worker, the run is retried without
+	// spending an attempt, since a worker may have the missing key (see RetryArgsFor),
+	// and after that time by policy until no attempt is left. It must refuse what was not
 	// encoded with the same info, and its error must not contain the data.
 	Decode(info CodecInfo, data []byte) ([]byte, error)
 }

@@ -11,8 +11,8 @@ import (
 // Option sets one part of a job's policy. Passed to NewJob it is the job's
 // default; passed to New or Enqueue it applies to that run only, passed to
 // AddSchedule to the schedule's runs. At, After, ExpiresAt, LimitedBy and the
-// keys are for a run only; Retry, RetryArgs, Retention, MaxConcurrent, Alias,
-// WithCodec and Redacted for a job only; and some are for a schedule only.
+// keys are for a run only; Retry, RetryArgsFor, DeadOnMisfit, RetryArgs, Retention,
+// MaxConcurrent, Alias, WithCodec and Redacted for a job only; and some are for a schedule only.
 type Option struct {
 	name  string
 	scope scope
@@ -43,7 +43,8 @@ type policy struct {
 	tags        []string
 	metadata    store.Metadata
 	retry       RetryPolicy
-	retryArgs   bool // of a job: args that do not fit are retried
+	retryArgs   bool           // of a job: see misfits
+	argsWithin  *time.Duration // likewise; nil: DefaultArgsWithin
 	retention   time.Duration
 	at          time.Time
 	after       time.Duration
@@ -111,6 +112,9 @@ func (p policy) faults() []error {
 	faults := run.PolicyFaults()
 	if !store.ValidRetention(p.retention) {
 		faults = append(faults, fmt.Errorf("retention %v: want at least 1s, or KeepForever", p.retention))
+	}
+	if err := p.misfits().fault(); err != nil {
+		faults = append(faults, err)
 	}
 	for _, path := range p.redacted {
 		if err := store.CheckRedacted(path); err != nil {
@@ -180,14 +184,6 @@ func Metadata(metadata map[string]string) Option {
 // Default: the worker's (exponential from 5 s to 1 h, ±20 %).
 func Retry(r RetryPolicy) Option {
 	return Option{"Retry", onlyJob, func(p *policy) { p.retry = r }}
-}
-
-// RetryArgs makes a run whose args do not fit the job's type a failed attempt, which is
-// retried like any other. Without it the run is dead immediately: the args will not fit the
-// next time either, unless another version of the program executes it. Give it to a job whose
-// args may change while old and new workers are running.
-func RetryArgs() Option {
-	return Option{"RetryArgs", onlyJob, func(p *policy) { p.retryArgs = true }}
 }
 
 // At makes the run due at an instant. It is compared with the store's clock.

@@ -30,21 +30,22 @@ func Register[A any](w *Worker, job Job[A], handler func(ctx context.Context, ru
 	if retry == nil {
 		retry = w.config.Retry
 	}
-	again := job.policy.retryArgs
+	misfits := job.policy.misfits()
 	w.register(job.fault, handler == nil, registration{info: job.Info(), aliases: job.policy.aliases, limits: job.policy.limits, retry: retry, codec: job.policy.codec,
 		call: func(ctx context.Context, x *execution) error {
 			run, args := Run[A]{RunInfo: x.runInfo(), execution: x}, x.run.Args
 			if x.codec != nil {
 				var err error
-				if args, err = x.unseal(ArgsPart, args); err != nil {
-					return err // the key may come with the next deploy
+				if args, err = x.unseal(ArgsPart, args); err != nil { // the key may come with the next deploy
+					return x.misfit(ctx, misfits, err, counted)
 				}
 			}
 			if err := json.Unmarshal(args, &run.Args); err != nil {
-				if err = misfit[A](err); again {
-					return err
+				then := Permanent
+				if misfits.attempts {
+					then = counted
 				}
-				return Permanent(err)
+				return x.misfit(ctx, misfits, misfit[A](err), then)
 			}
 			return handler(ctx, &run)
 		},
@@ -58,6 +59,9 @@ func Register[A any](w *Worker, job Job[A], handler func(ctx context.Context, ru
 			return nil
 		}})
 }
+
+// counted makes an error a failed attempt.
+func counted(err error) error { return err }
 
 // CheckArgs reports why JSON args do not fit the type of a registered job's args. Members
 // that the type does not have, which a handler would never see, do not fit either. It

@@ -207,7 +207,7 @@ func (c *change) settlePending(ctx context.Context, settlement *store.Settlement
 	if err == nil && row.Limits != nil {
 		err = c.release(ctx, settled.ID[:], state, row.Limits)
 	}
-	if err == nil && row.Limits != nil && outcome.Kind == store.HandedBack && outcome.Unbegun {
+	if err == nil && row.Limits != nil && outcome.GivesBack() {
 		err = c.refund(ctx, settled.ID[:])
 	}
 	switch {
