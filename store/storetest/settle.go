@@ -39,6 +39,7 @@ func outcomes() []store.Outcome {
 		{Kind: store.Cancellation, Error: "cancelled"},
 		{Kind: store.Snoozed, After: time.Hour},
 		{Kind: store.HandedBack},
+		{Kind: store.Misfit, After: time.Hour, Error: "does not fit", Unbegun: true},
 	}
 }
 
