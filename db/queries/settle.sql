@@ -60,7 +60,7 @@ WITH settled AS (
     SELECT
         settled.id,
         settled.fence,
-        settled.attempt,
+        settled.attempt + (@outcomes::jsonb -> (settled.id::text) ->> 2)::int,
         (@outcomes::jsonb -> (settled.id::text) ->> 3)::smallint,
         @worker::text,
         settled.started_at,
@@ -218,7 +218,7 @@ WITH settled AS (
     SELECT
         settled.id,
         settled.fence,
-        settled.attempt,
+        settled.attempt + (@outcomes::jsonb -> (settled.id::text) ->> 2)::int,
         (@outcomes::jsonb -> (settled.id::text) ->> 3)::smallint,
         @worker::text,
         settled.started_at,

@@ -26,6 +26,7 @@ func settleTests() map[string]func(*testing.T, *fixture) {
 		"a settle of nothing does nothing":                            settleEmpty,
 		"an attempt ends when its handler has returned":               settleTook,
 		"a run is held while it is running under its claim":           stillHeld,
+		"a misfit spends no attempt, is recorded and keeps its place": misfit,
 		"another server than before reclaims nothing":                 reclaimElsewhere,
 	}
 }

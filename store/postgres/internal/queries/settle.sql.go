@@ -231,7 +231,7 @@ WITH settled AS (
     SELECT
         settled.id,
         settled.fence,
-        settled.attempt,
+        settled.attempt + ($1::jsonb -> (settled.id::text) ->> 2)::int,
         ($1::jsonb -> (settled.id::text) ->> 3)::smallint,
         $5::text,
         settled.started_at,
@@ -353,7 +353,7 @@ WITH settled AS (
     SELECT
         settled.id,
         settled.fence,
-        settled.attempt,
+        settled.attempt + ($1::jsonb -> (settled.id::text) ->> 2)::int,
         ($1::jsonb -> (settled.id::text) ->> 3)::smallint,
         $4::text,
         settled.started_at,
