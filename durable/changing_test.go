@@ -325,7 +325,7 @@ func scheduleRemoved(t *testing.T, v *versions) {
 		durable.Register(w, durable.NewJob[mail1]("mail"), func(context.Context, *durable.Run[mail1]) error { return nil })
 	})()
 	v.pass(3*time.Hour + time.Minute)
-	require.Equal(t, 3, v.fired()["mails"], "it fires until somebody deletes it")
+	require.Equal(t, 3, v.fired()["mails"], "it fires until an operator deletes it")
 }
 
 func policyChanged(t *testing.T, v *versions) {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -155,6 +156,64 @@ func misfit[A any](err error) error {
 	}
 	var args A
 	return fmt.Errorf("decode args: they do not fit %T", args)
+}
+
+// counted makes an error a failed attempt.
+func counted(err error) error { return err }
+
+const (
+	misfitPauseLeast = time.Second
+	misfitPauseMost  = 30 * time.Second
+	// misfitTries bounds how often args are tried within a long time.
+	misfitTries = 30
+	// argsFailed begins each error that says that args could not be read, also those of codecs.
+	argsFailed = "decode args: "
+)
+
+// misfit ends an execution whose args could not be read, which err says: another program is to
+// take the run, as long as there may be one. after is the outcome when that time is over.
+func (x *execution) misfit(ctx context.Context, m misfits, err error, after func(error) error) error {
+	if m.within == 0 {
+		return after(err)
+	}
+	since := x.misfitSince(ctx)
+	left := m.within - since
+	if left <= 0 {
+		return after(fmt.Errorf("%w (retried for %v)", err, m.within))
+	}
+	most := max(misfitPauseMost, m.within/misfitTries)
+	pause := min(max(since/4, misfitPauseLeast), most)
+	return &endingError{kind: store.Misfit, after: min(time.Duration(float64(pause)*(0.9+0.2*x.w.config.Random())), left), err: err}
+}
+
+// misfitSince is how long before this execution the args did not fit for the first time, on the
+// store's clock. If that cannot be read, it is zero.
+func (x *execution) misfitSince(ctx context.Context) time.Duration {
+	ctx, cancel := context.WithTimeout(ctx, x.w.callTimeout())
+	defer cancel()
+	record, err := x.w.store.Run(ctx, x.run.ID)
+	if err != nil || record.StartedAt == nil {
+		return 0
+	}
+	first := *record.StartedAt
+	for i := len(record.Attempts) - 1; i >= 0 && unread(&record.Attempts[i]); i-- {
+		if a := &record.Attempts[i]; a.Outcome == store.Misfit {
+			first = a.StartedAt
+		}
+	}
+	return max(record.StartedAt.Sub(first), 0)
+}
+
+// unread reports whether an execution ended before its args were read.
+func unread(a *store.Attempt) bool {
+	switch a.Outcome {
+	case store.Misfit, store.Crash:
+		return true
+	case store.Failure:
+		return a.Error != nil && strings.HasPrefix(*a.Error, argsFailed)
+	default:
+		return false
+	}
 }
 
 // ArgsOf returns the args of a run of this job, decoded by the job's codec. It

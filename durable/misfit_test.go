@@ -64,7 +64,7 @@ func TestArgsThatDoNotFitEndARunAsItsJobSays(t *testing.T) {
 		least    time.Duration
 		most     time.Duration
 	}{
-		"dead at once":               {options: []durable.Option{durable.DeadOnMisfit()}, attempts: 1, most: time.Second},
+		"immediately":                {options: []durable.Option{durable.DeadOnMisfit()}, attempts: 1, most: time.Second},
 		"after a time":               {options: []durable.Option{durable.RetryArgsFor(time.Hour)}, attempts: 1, least: time.Hour, most: time.Hour + time.Minute},
 		"by attempts":                {options: []durable.Option{durable.DeadOnMisfit(), durable.RetryArgs()}, attempts: 3, least: 20 * time.Second, most: 21 * time.Second},
 		"after a time, and attempts": {options: []durable.Option{durable.RetryArgsFor(time.Minute), durable.RetryArgs()}, attempts: 3, least: 80 * time.Second, most: 90 * time.Second},

@@ -60,9 +60,6 @@ func Register[A any](w *Worker, job Job[A], handler func(ctx context.Context, ru
 		}})
 }
 
-// counted makes an error a failed attempt.
-func counted(err error) error { return err }
-
 // CheckArgs reports why JSON args do not fit the type of a registered job's args. Members
 // that the type does not have, which a handler would never see, do not fit either. It
 // returns nil if the job is not registered or has a codec.
