@@ -71,9 +71,12 @@ tidy: ## fail when go.mod is not tidy
 	@$(GO) mod tidy -diff && echo "ok  tidy"
 
 generated: ## fail when the generated queries are not those of db/
+	@$(GO) test -vet=off ./internal/archtest -run '$(BLOCKS)' >/dev/null || { echo "make generate: a block of a statement is not that of db/blocks"; exit 1; }
 	@$(TOOL) sqlc diff && echo "ok  generated"
 
-generate: ## write the generated queries from db/
+BLOCKS := ^TestBlocksOfSQLAreThoseOfTheirSources$$
+generate: ## write db/blocks into the statements, and the generated queries from db/
+	@$(GO) test -vet=off ./internal/archtest -run '$(BLOCKS)' -update
 	@$(TOOL) sqlc generate
 
 # Its database is at vuln.go.dev, or in a directory: docs/releasing.md says how to bring one.

@@ -13,3 +13,8 @@ var Migrations embed.FS
 //
 //go:embed schema.sql
 var Schema string
+
+// Words declares the words that the statements in queries use; internal/sqlwords replaces them.
+//
+//go:embed words.sql
+var Words string

@@ -19,6 +19,7 @@ import (
 type limitsVerb struct {
 	List    limitsListVerb    `cmd:"" help:"List limits by name, with what is in use and how many runs wait."`
 	Show    limitsShowVerb    `cmd:"" help:"Show one key of a limit: who holds its places, and who waits in which order."`
+	Keys    limitsKeysVerb    `cmd:"" help:"List the keys of a limit: how many runs wait for each, since when, and what is in use."`
 	Set     limitsSetVerb     `cmd:"" help:"Create a limit, or change its values. Runs that are executing continue."`
 	Drain   limitsDrainVerb   `cmd:"" help:"Drain a limit: admit no more runs. Runs that are executing continue."`
 	Resume  limitsResumeVerb  `cmd:"" help:"Enforce a limit again after drain or off."`

@@ -75,6 +75,24 @@ type WaiterView struct {
 	DueAt    time.Time   `json:"due_at"`
 }
 
+// LimitKeyList is the keys of a limit that are in use, penalized, or that runs wait for.
+type LimitKeyList struct {
+	Limit   LimitRule   `json:"limit"`
+	Keys    []KeyView   `json:"keys"`    // those for which most runs wait first
+	Known   store.Count `json:"known"`   // keys, also those that are not listed
+	Partial bool        `json:"partial"` // more runs wait than were read: keys may be missing
+}
+
+// KeyView is one key of a limit. What waits for it is shown by Limit.
+type KeyView struct {
+	Key       string      `json:"key"`        // empty: that of runs without a key, unless it is unnamed
+	Unnamed   bool        `json:"unnamed"`    // it has a key that no run that is left says
+	InUse     int         `json:"in_use"`     // places; 0 for limits of starts
+	Waiting   store.Count `json:"waiting"`    // runs, each counted for one of its limits only
+	OldestDue *time.Time  `json:"oldest_due"` // of the waiting runs; nil: none waits
+	NotBefore *time.Time  `json:"not_before"` // a penalty; nil: none
+}
+
 // ChangedLimit says what was done to a limit.
 type ChangedLimit struct {
 	Name    string             `json:"name"`
@@ -101,6 +119,30 @@ func (o *Operator) Limits(ctx context.Context, filter store.LimitFilter, part Pa
 			InUse: l.InUse, Waiting: l.Waiting, NextAt: l.NextAt})
 	}
 	return list, err
+}
+
+// KeysListed is how many keys LimitKeys lists when the caller does not say.
+const KeysListed = 20
+
+// LimitKeys lists keys of a limit: at most so many, those for which most runs wait. Zero is
+// KeysListed.
+func (o *Operator) LimitKeys(ctx context.Context, name string, most int) (LimitKeyList, error) {
+	list := LimitKeyList{Keys: []KeyView{}}
+	if most == 0 {
+		most = KeysListed
+	}
+	if err := store.CheckLimitName(name); err != nil {
+		return list, fmt.Errorf("%w: %w", store.ErrInvalid, err)
+	}
+	known, err := o.store.LimitKeys(ctx, name, most)
+	if err != nil {
+		return list, fmt.Errorf("limit %q: %w", name, err)
+	}
+	list.Limit, list.Known, list.Partial = ruleOf(&known.Limit), known.Known, known.Partial
+	for _, key := range known.Keys {
+		list.Keys = append(list.Keys, KeyView(key))
+	}
+	return list, nil
 }
 
 // Limit describes one key of a limit: who holds it, and who waits in which order.

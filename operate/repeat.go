@@ -168,6 +168,11 @@ func (r repeating) Gate(ctx context.Context, limit, key string) (store.GateInfo,
 	return repeated(ctx, r, func() (store.GateInfo, error) { return r.Store.Gate(ctx, limit, key) })
 }
 
+// LimitKeys is the store's, repeated.
+func (r repeating) LimitKeys(ctx context.Context, limit string, most int) (store.LimitKeys, error) {
+	return repeated(ctx, r, func() (store.LimitKeys, error) { return r.Store.LimitKeys(ctx, limit, most) })
+}
+
 // ChangeLimit is the store's, repeated. A limit, or a permit, that is gone after a
 // change that ends it and whose answer was lost was ended by it.
 func (r repeating) ChangeLimit(ctx context.Context, change store.LimitChange) error {

@@ -37,6 +37,7 @@ type Store interface {
 	Sessions
 	Limits
 	Monitor
+	Census
 	Stats
 }
 

@@ -1,4 +1,3 @@
--- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 -- The claim of limited runs. One transaction: TakeTurns locks gates; the statements after it
 -- read, in snapshots younger than those locks, what the gates admit; admit.Decide decides;
 -- the rest writes. Turns and waiters are due by the same now(), that of the transaction.
@@ -15,8 +14,8 @@
 -- are due of its line and gate, and for those of the gate's limit, as the admission leaves
 -- one for each lane for whose runs there is room; so some of the others go with it: each
 -- enqueue leaves one, and each release.
--- Index: turns_order for each line, gates_pkey, turns_gate (line + 0 keeps the planner from
--- turns_order, where it would read all turns of the line for each gate). Locks: the turns
+-- Index: turns_order for each line, gates_pkey, turns_gate (unindexed keeps the planner
+-- from turns_order, where it would read all turns of the line for each gate). Locks: the turns
 -- and the gates, with SKIP LOCKED. An insert waits, in the order of the gates, for an
 -- admission that makes the same gate, which waits for nothing.
 -- Idempotent: a rollback leaves the turns where they were.
@@ -24,11 +23,7 @@ WITH taken AS MATERIALIZED (
     DELETE FROM durable.turns
     WHERE ctid = ANY (ARRAY(
         SELECT due.ctid
-        FROM (
-            SELECT
-                unnest(@lines::int[]) AS line,
-                unnest(@takes::int[]) AS take
-        ) asked,
+        FROM (SELECT unnest(@lines::int[]) AS line, unnest(@takes::int[]) AS take) asked,
         LATERAL (
             SELECT first.ctid
             FROM durable.turns first
@@ -50,11 +45,7 @@ WITH taken AS MATERIALIZED (
     INSERT INTO durable.gates (gate)
     SELECT DISTINCT taken.gate
     FROM taken
-    WHERE NOT EXISTS (
-        SELECT
-        FROM durable.gates
-        WHERE gates.gate = taken.gate
-    )
+    WHERE NOT EXISTS (SELECT FROM durable.gates WHERE gates.gate = taken.gate)
     ORDER BY taken.gate
     ON CONFLICT DO NOTHING
     RETURNING gate
@@ -83,7 +74,10 @@ WITH taken AS MATERIALIZED (
             SELECT turns.ctid
             FROM durable.turns
             WHERE turns.gate = answered.gate
-              AND turns.line + 0 IN (answered.line, (1 << 30) + (answered.gate >> 43)::int)
+              AND durable.unindexed(turns.line) IN (
+                  answered.line,
+                  durable.line_of_gate(answered.gate)
+              )
               AND turns.due_at <= now()
             LIMIT @spare
             FOR UPDATE SKIP LOCKED
@@ -95,10 +89,8 @@ SELECT pg_catalog.set_config(
     coalesce(array_agg(answered.gate ORDER BY answered.due_at, answered.gate), '{}')::text,
     true
 )::bigint[] AS gates,
-    coalesce(
-        array_agg(answered.due_at ORDER BY answered.due_at, answered.gate),
-        '{}'
-    )::timestamptz[] AS dues
+    coalesce(array_agg(answered.due_at ORDER BY answered.due_at, answered.gate), '{}')
+        ::timestamptz[] AS dues
 FROM (
     SELECT taken.gate, min(taken.due_at) AS due_at
     FROM taken
@@ -176,7 +168,7 @@ SELECT
     id, name, kind, most, period, burst, buckets, key_least, key_most, action, retry_after, state,
     coalesce(secret, '00000000-0000-0000-0000-000000000000')::uuid AS secret
 FROM durable.limits
-WHERE id = ANY (ARRAY(SELECT (abs(asked.gate) >> 43)::int FROM asked));
+WHERE id = ANY (ARRAY(SELECT durable.limit_of(abs(asked.gate)) FROM asked));
 
 -- name: ReadGates :many
 -- What gates have in use, and the state of their rates. Limits is what a waiter says, of a
@@ -267,7 +259,7 @@ FROM (
         limits.most,
         coalesce(marks.due_at, '-infinity') AS low
     FROM asked
-    JOIN durable.limit_lanes ON limit_lanes.limit_id = (abs(asked.gate) >> 43)::int
+    JOIN durable.limit_lanes ON limit_lanes.limit_id = durable.limit_of(abs(asked.gate))
     JOIN durable.limits ON limits.id = limit_lanes.limit_id
     LEFT JOIN (
         SELECT
@@ -284,9 +276,11 @@ FROM (
           AND rounds.gate <> asked.gate
     )
     UNION ALL
-    SELECT 0, own.lane, true, 0, 1, 0, '-infinity'
+    SELECT
+        durable.all_permits(), own.lane, true, durable.full_default(), durable.limit_semaphore(), 0,
+        '-infinity'
     FROM (SELECT unnest(@lanes::int[]) AS lane) own
-    WHERE 0 IN (SELECT asked.gate FROM asked)
+    WHERE durable.all_permits() IN (SELECT asked.gate FROM asked)
 ) line
 CROSS JOIN LATERAL (
     SELECT waiting.due_at, waiting.run_id, waiting.more
@@ -297,25 +291,15 @@ CROSS JOIN LATERAL (
       AND waiting.due_at <= now()
     ORDER BY waiting.due_at, waiting.run_id
     LIMIT CASE
-        WHEN line.ours AND line.action > 1 THEN (@room::int) + 1
+        WHEN line.ours AND line.action > durable.full_wait() THEN (@room::int) + 1
         WHEN line.ours THEN coalesce(
             sqlc.narg('depth')::int,
-            (
-                SELECT ((@room::int) + count(*) - 1) / greatest(count(*), 1) + 1
-                FROM asked
-            )
+            (SELECT durable.part_of(@room::int, count(*)) + 1 FROM asked)
         )
-        WHEN line.kind = 1 THEN least(
+        WHEN line.kind = durable.limit_semaphore() THEN least(
             @room::int,
             greatest(
-                line.most - coalesce(
-                    (
-                        SELECT sum(permits.k)
-                        FROM durable.permits
-                        WHERE permits.gate = line.gate
-                    ),
-                    0
-                ),
+                line.most - durable.used(line.gate),
                 1
             )
         )
@@ -352,9 +336,9 @@ SELECT DISTINCT
 FROM durable.limit_lanes
 JOIN durable.lanes ON lanes.id = abs(limit_lanes.lane)
 LEFT JOIN durable.queues ON queues.name = lanes.queue
-WHERE limit_lanes.limit_id = ANY (ARRAY(SELECT (abs(asked.gate) >> 43)::int FROM asked))
+WHERE limit_lanes.limit_id = ANY (ARRAY(SELECT durable.limit_of(abs(asked.gate)) FROM asked))
    OR limit_lanes.lane = ANY (@lanes::int[])
-  AND 0 IN (SELECT asked.gate FROM asked);
+  AND durable.all_permits() IN (SELECT asked.gate FROM asked);
 
 -- name: ReadKept :many
 -- Places that are kept, and what waits in rounds: of the gates the first entries of each lane,
@@ -388,7 +372,7 @@ WHERE gate = ANY (ARRAY(SELECT asked.gate FROM asked))
 UNION ALL
 SELECT first.gate, first.lane, first.since, first.line, first.home, first.gates
 FROM round
-JOIN durable.limit_lanes ON limit_lanes.limit_id = (round.gate >> 43)::int
+JOIN durable.limit_lanes ON limit_lanes.limit_id = durable.limit_of(round.gate)
 CROSS JOIN LATERAL (
     SELECT rounds.gate, rounds.lane, rounds.since, rounds.line, rounds.home, rounds.gates
     FROM durable.rounds
@@ -398,7 +382,7 @@ CROSS JOIN LATERAL (
     LIMIT coalesce(
         sqlc.narg('entries')::int,
         (
-            SELECT ((@room::int) + count(*) - 1) / greatest(count(*), 1) + 4
+            SELECT durable.part_of(@room::int, count(*)) + 4
             FROM asked
         )
     )
@@ -460,8 +444,8 @@ CROSS JOIN LATERAL (
     LIMIT @most
 ) first
 CROSS JOIN LATERAL unnest(first.gates) AS held (key)
-WHERE limit_lanes.limit_id = (@gate::bigint >> 43)::int
-  AND (held.key >> 43) = (@gate::bigint >> 43)
+WHERE limit_lanes.limit_id = durable.limit_of(@gate::bigint)
+  AND durable.limit_of(held.key) = durable.limit_of(@gate::bigint)
   AND held.key <> @gate
 GROUP BY held.key
 ORDER BY min(first.since), held.key
@@ -545,7 +529,7 @@ FROM durable.permits
 CROSS JOIN LATERAL unnest(permits.runs) AS held (run)
 JOIN durable.runs ON runs.id = held.run
 WHERE permits.gate = ANY (@gates::bigint[])
-  AND runs.state = 1
+  AND runs.state = durable.running()
 ORDER BY runs.started_at, runs.id
 LIMIT @most;
 
@@ -610,13 +594,13 @@ WITH found AS MATERIALIZED (
           AND line.lane = asked.lane
           AND line.due_at = asked.due_at
           AND line.run_id = asked.run_id
-          AND pending.state = 0
+          AND pending.state = durable.pending()
           AND pending.limits IS NOT NULL
         FOR NO KEY UPDATE OF line, pending SKIP LOCKED
     ) place
 ), lanes_known AS (
     INSERT INTO durable.limit_lanes (limit_id, lane)
-    SELECT DISTINCT (found.cap >> 43)::int, found.lane
+    SELECT DISTINCT durable.limit_of(found.cap), found.lane
     FROM found
     ON CONFLICT DO NOTHING
 ), marked AS (
@@ -689,53 +673,22 @@ WITH taken AS MATERIALIZED (
     JOIN durable.lanes ON lanes.id = abs(taken.lane)
     JOIN durable.queues ON queues.name = lanes.queue
     WHERE runs.id = taken.run_id
-      AND runs.state = 0
+      AND runs.state = durable.pending()
     RETURNING runs.id, runs.lane, runs.due_at, runs.gates, runs.limits, runs.strict
 ), lanes_known AS (
     INSERT INTO durable.limit_lanes (limit_id, lane)
-    SELECT DISTINCT (limited.gates[1] >> 43)::int, limited.lane
+    SELECT DISTINCT durable.limit_of(limited.gates[1]), limited.lane
     FROM limited
     ON CONFLICT DO NOTHING
 ), lined AS (
 -- block: enter-waiting of limited
     INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
     SELECT
-        coalesce(
-            CASE
-                WHEN limited.strict IS NULL THEN limited.gates[1]
-                ELSE (
-                    SELECT limited.gates[wanted.place]
-                    FROM pg_catalog.generate_subscripts(limited.gates, 1) AS wanted (place)
-                    WHERE (
-                        limited.gates[wanted.place] <> ALL (limited.strict)
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = limited.gates[wanted.place]
-                              AND permits.owner = limited.id
-                        )
-                      )
-                      AND (
-                        limited.gates[wanted.place] > 0
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = ANY (limited.strict)
-                              AND permits.owner = limited.id
-                        )
-                      )
-                    ORDER BY wanted.place
-                    LIMIT 1
-                )
-            END,
-            0
-        ),
+        durable.waits_at(limited.id, limited.gates, limited.strict),
         limited.lane,
         limited.due_at,
         limited.id,
-        pg_catalog.cardinality(limited.gates) <> 1
-            OR pg_catalog.cardinality(limited.limits) <> 1
-            OR limited.limits[1] ~ '[*!]'
+        durable.is_more(limited.gates, limited.limits)
     FROM limited
 -- end
 ), announced AS (
@@ -786,7 +739,7 @@ SELECT
 UPDATE durable.runs
 SET due_at = (@dues::jsonb ->> (id::text))::timestamptz
 WHERE id = ANY (@ids::uuid[])
-  AND state = 0;
+  AND state = durable.pending();
 
 -- name: RefuseRuns :many
 -- Ends runs that a full limit does not let wait; freed are the lines of turns for places that
@@ -797,7 +750,7 @@ WITH refused AS (
     SET state = (@states::jsonb ->> (id::text))::smallint,
         finished_at = now()
     WHERE id = ANY (@ids::uuid[])
-      AND state = 0
+      AND state = durable.pending()
     RETURNING id, state, lane, strict
 ), finished AS (
 -- block: end-permits of refused
@@ -806,16 +759,14 @@ WITH refused AS (
     WHERE refused.strict IS NOT NULL
       AND permits.gate = ANY (refused.strict)
       AND permits.owner = refused.id
-      AND (permits.until = 'f' OR refused.state <> 4)
+      AND (permits.until = durable.until_finished() OR refused.state <> durable.dead())
     RETURNING permits.gate
 -- end
-), touched AS (
-    SELECT finished.gate FROM finished
 ), freed AS (
--- block: free of touched
+-- block: free of finished
     INSERT INTO durable.turns (line, due_at, gate)
-    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
-    FROM (SELECT DISTINCT touched.gate FROM touched) freed
+    SELECT durable.line_of_gate(freed.gate), clock_timestamp(), freed.gate
+    FROM (SELECT DISTINCT finished.gate FROM finished) freed
 -- end
     RETURNING line
 ), reported AS (
@@ -841,14 +792,14 @@ WITH locked_runs AS MATERIALIZED (
     SELECT id, claim_id
     FROM durable.runs
     WHERE id = ANY (@ids::uuid[])
-      AND state = 1
+      AND state = durable.running()
       AND cancel IS NULL
     FOR NO KEY UPDATE SKIP LOCKED
 ), asked AS (
     UPDATE durable.runs
     SET cancel = @reason::text
     WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
-      AND state = 1
+      AND state = durable.running()
 )
 INSERT INTO durable.cancels (claim_id, run_id)
 SELECT locked_runs.claim_id, locked_runs.id
@@ -860,7 +811,7 @@ ON CONFLICT DO NOTHING;
 -- gates that are locked.
 DELETE FROM durable.permits
 WHERE gate = ANY (@gates::bigint[])
-  AND until = 'x'
+  AND until = durable.until_expires()
   AND expires_at <= now();
 
 -- name: InsertPermits :exec
@@ -885,13 +836,13 @@ FROM (
 ) given
 ON CONFLICT (gate, owner) DO UPDATE
 SET expires_at = greatest(permits.expires_at, excluded.expires_at),
-    k = CASE WHEN permits.until = 'x' THEN permits.k ELSE excluded.k END,
+    k = CASE WHEN permits.until = durable.until_expires() THEN permits.k ELSE excluded.k END,
     until = excluded.until,
     runs = excluded.runs;
 
 -- name: InsertTurns :exec
 -- Turns for what room is left, each only where its gate has none on that line that is due
--- no later. Index: turns_gate (line + 0: see TakeTurns). Locks: only what it inserts.
+-- no later. Index: turns_gate (unindexed: see TakeTurns). Locks: only what it inserts.
 INSERT INTO durable.turns (line, due_at, gate)
 SELECT given.line, given.due_at, given.gate
 FROM (
@@ -904,7 +855,7 @@ WHERE NOT EXISTS (
     SELECT
     FROM durable.turns
     WHERE turns.gate = given.gate
-      AND turns.line + 0 = given.line
+      AND durable.unindexed(turns.line) = given.line
       AND turns.due_at <= given.due_at
 );
 
@@ -992,14 +943,14 @@ WITH granted AS (
     )
 )
 UPDATE durable.runs
-SET state = 1,
+SET state = durable.running(),
     claim_id = @claim_id::uuid,
     worker = @worker::int,
     attempt = attempt + 1,
     started_at = @at::timestamptz,
     fence = greatest(fence + 1, (SELECT (extract(epoch FROM now()) * 1000000)::bigint))
 WHERE id = ANY (@ids::uuid[])
-  AND state = 0
+  AND state = durable.pending()
 RETURNING
     id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout,
     coalesce(expires_at <= now(), false)::boolean AS expired,

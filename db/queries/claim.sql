@@ -1,5 +1,3 @@
--- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
-
 -- name: Heads :many
 -- The earliest due_at of every lane served, and of the line of its isolated runs; and
 -- whether its queue is capped, and whether TurnHeads may have any. A lane whose queue is
@@ -109,7 +107,7 @@ SELECT
     limited.priority,
     head.due_at,
     now(),
-    (1 << 30) + limited.limit_id
+    durable.line_of_limit(limited.limit_id)
 FROM (
     SELECT DISTINCT ON (limit_lanes.limit_id)
         limit_lanes.limit_id,
@@ -134,7 +132,7 @@ FROM (
 LEFT JOIN LATERAL (
     SELECT turns.due_at
     FROM durable.turns
-    WHERE turns.line = (1 << 30) + limited.limit_id
+    WHERE turns.line = durable.line_of_limit(limited.limit_id)
     ORDER BY turns.due_at, turns.gate
     LIMIT 1
 ) head ON true;
@@ -199,14 +197,14 @@ WITH taken AS MATERIALIZED (
     HAVING count(*) > 0
 )
 UPDATE durable.runs
-SET state = 1,
+SET state = durable.running(),
     claim_id = @claim_id::uuid,
     worker = @worker::int,
     attempt = attempt + 1,
     started_at = now(),
     fence = greatest(fence + 1, (SELECT (extract(epoch FROM now()) * 1000000)::bigint))
 WHERE id = ANY (ARRAY(SELECT taken.run_id FROM taken))
-  AND state = 0
+  AND state = durable.pending()
 RETURNING
     id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout,
     coalesce(expires_at <= now(), false)::boolean AS expired,
@@ -268,14 +266,14 @@ WITH taken AS MATERIALIZED (
     HAVING count(*) > 0
 )
 UPDATE durable.runs
-SET state = 1,
+SET state = durable.running(),
     claim_id = @claim_id::uuid,
     worker = @worker::int,
     attempt = attempt + 1,
     started_at = now(),
     fence = greatest(fence + 1, (SELECT (extract(epoch FROM now()) * 1000000)::bigint))
 WHERE id = ANY (ARRAY(SELECT taken.run_id FROM taken))
-  AND state = 0
+  AND state = durable.pending()
 RETURNING
     id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout,
     coalesce(expires_at <= now(), false)::boolean AS expired,
@@ -301,7 +299,7 @@ WHERE id = ANY (ARRAY(
         WHERE leases.claim_id = @claim_id::uuid
     ))
   AND claim_id = @claim_id::uuid
-  AND state = 1;
+  AND state = durable.running();
 
 -- name: RefuseClaim :exec
 -- Keeps a claim whose answer was lost from succeeding later. Waits for a claim of this
@@ -334,7 +332,7 @@ WHERE id = ANY (ARRAY(
         WHERE leases.claim_id = @claim_id::uuid
     ))
   AND claim_id = @claim_id::uuid
-  AND state = 1;
+  AND state = durable.running();
 
 -- name: Leased :one
 -- Whether a claim has a lease. Index: leases_pkey. Locks: none.
@@ -358,7 +356,7 @@ WHERE NOT EXISTS (
     FROM durable.runs
     WHERE runs.id = named.id
       AND runs.claim_id = @claim_id::uuid
-      AND runs.state = 1
+      AND runs.state = durable.running()
 );
 
 -- name: RegisterWorker :one

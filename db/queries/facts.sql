@@ -1,4 +1,3 @@
--- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 -- What decides about one run.
 
 -- name: LastAttempt :many
@@ -31,7 +30,7 @@ LEFT JOIN durable.leases ON leases.claim_id = runs.claim_id
 LEFT JOIN durable.beats ON beats.id = leases.beat
 LEFT JOIN durable.workers ON workers.id = leases.worker
 WHERE runs.id = @id
-  AND runs.state = 1;
+  AND runs.state = durable.running();
 
 -- name: PauseOfRun :many
 -- Who has paused the queue of a run, if it is paused.
@@ -97,7 +96,7 @@ WITH subject AS (
     FROM durable.runs
     JOIN durable.lanes ON lanes.id = abs(runs.lane)
     WHERE runs.id = @id
-      AND runs.state = 0
+      AND runs.state = durable.pending()
       AND runs.due_at <= now()
       AND runs.gates IS NULL
 ), near_lanes AS (
@@ -155,7 +154,7 @@ SELECT
     (
         SELECT coalesce(sum(stats.succeeded + stats.failed + stats.dead + stats.cancelled), 0)
         FROM durable.stats
-        WHERE stats.span = 1
+        WHERE stats.span = durable.minute()
           AND stats.queue = near_lanes.queue
           AND stats.job = near_lanes.job
           AND stats.at >= now() - (@lately::bigint) * interval '1 microsecond'
@@ -174,7 +173,7 @@ FROM durable.runs
 JOIN pg_catalog.pg_locks held ON held.transactionid = runs.xmax
 LEFT JOIN pg_catalog.pg_stat_activity activity ON activity.pid = held.pid
 WHERE runs.id = @id
-  AND runs.state = 0
+  AND runs.state = durable.pending()
   AND held.locktype = 'transactionid'
   AND held.mode = 'ExclusiveLock'
   AND held.granted
@@ -192,7 +191,7 @@ JOIN durable.lanes ON lanes.id = abs(runs.lane)
 JOIN durable.unique_keys ON unique_keys.job = lanes.job AND unique_keys.key = runs.key
 LEFT JOIN durable.runs holder ON holder.id = unique_keys.run_id
 WHERE runs.id = @id
-  AND runs.state IN (4, 5)
+  AND runs.state IN (durable.dead(), durable.cancelled())
   AND unique_keys.run_id <> runs.id;
 
 -- name: Problems :many
@@ -211,7 +210,7 @@ FROM (
         problems.run_id, problems.ended_at, problems.reason, problems.lane,
         problems.acknowledged_at, problems.acknowledged_by
     FROM durable.problems
-    WHERE problems.state = 4
+    WHERE problems.state = durable.dead()
       AND (problems.acknowledged_at IS NULL) = @open::boolean
       AND problems.ended_at >= @since::timestamptz
     ORDER BY problems.ended_at DESC, problems.run_id DESC
@@ -240,7 +239,7 @@ WITH wanted_lanes AS MATERIALIZED (
             problems.run_id, problems.ended_at, problems.reason, problems.lane,
             problems.acknowledged_at, problems.acknowledged_by
         FROM durable.problems
-        WHERE problems.state = 4
+        WHERE problems.state = durable.dead()
           AND problems.lane = wanted_lanes.id
         LIMIT 1 + @few::int
     ) dead
@@ -253,7 +252,7 @@ WITH wanted_lanes AS MATERIALIZED (
         problems.run_id, problems.ended_at, problems.reason, problems.lane,
         problems.acknowledged_at, problems.acknowledged_by
     FROM durable.problems
-    WHERE problems.state = 4
+    WHERE problems.state = durable.dead()
       AND (problems.acknowledged_at IS NULL) = @open::boolean
       AND problems.ended_at >= @since::timestamptz
       AND (SELECT many.too_many FROM many)

@@ -1,4 +1,3 @@
--- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 -- The places that a settlement frees, for the runs that wait for them, in the transaction of
 -- the settlement. LockFreed locks gates; HandOn reads, in a snapshot younger than those
 -- locks, and starts what it finds, as an admission would (see admission.sql). It handles
@@ -53,7 +52,7 @@ JOIN locked ON locked.gate = due.gate;
 -- waits. Turns and waiters are due by the same clock.at: now() is older than the turns of the
 -- settlement. A line that has a mark is read from it on, unless a turn is older.
 -- Index: permits_pkey, limit_lanes_pkey, waiting_order for each line, runs_pkey, turns_gate
--- (line + 0: see TakeTurns), leases_pkey. Locks: the waiters and their runs, with SKIP
+-- (unindexed: see TakeTurns), leases_pkey. Locks: the waiters and their runs, with SKIP
 -- LOCKED: the transaction has settled others.
 -- Idempotent: a repeat with the same claim_id violates leases_pkey (23505), as a claim does,
 -- or finds nothing to start.
@@ -94,7 +93,7 @@ WITH clock AS MATERIALIZED (
             min(limit_lanes.lane) AS lane,
             count(*) AS lanes
         FROM durable.limit_lanes
-        WHERE limit_lanes.limit_id = (asked.gate >> 43)::int
+        WHERE limit_lanes.limit_id = durable.limit_of(asked.gate)
           AND EXISTS (
               SELECT
               FROM durable.waiting
@@ -123,7 +122,7 @@ WITH clock AS MATERIALIZED (
     FROM line
     JOIN durable.lanes ON lanes.id = line.lane
     JOIN durable.gates ON gates.gate = line.gate
-    JOIN durable.limits ON limits.id = (line.gate >> 43)::int
+    JOIN durable.limits ON limits.id = durable.limit_of(line.gate)
     CROSS JOIN LATERAL (
         SELECT
             coalesce(sum(permits.k), 0) AS places,
@@ -134,9 +133,9 @@ WITH clock AS MATERIALIZED (
     WHERE line.lanes = 1
       AND line.lane = ANY (@lanes::int[])
       AND NOT lanes.paused
-      AND limits.kind = 1
-      AND limits.state = 0
-      AND limits.action <= 1
+      AND limits.kind = durable.limit_semaphore()
+      AND limits.state = durable.limit_active()
+      AND limits.action <= durable.full_wait()
       AND limits.most > used.places
       AND used.expiring = 0
       AND gates.key IS NOT NULL
@@ -182,7 +181,7 @@ WITH clock AS MATERIALIZED (
         ORDER BY waiting.due_at, waiting.run_id
         LIMIT least(
             fit.free,
-            (SELECT ((@room::int) + count(*) - 1) / greatest(count(*), 1) FROM asked)
+            (SELECT durable.part_of(@room::int, count(*)) FROM asked)
         ) + 1
     ) first
 ), chosen AS MATERIALIZED (
@@ -204,7 +203,7 @@ WITH clock AS MATERIALIZED (
     FROM durable.waiting spot
     JOIN durable.runs pending ON pending.id = spot.run_id
     WHERE spot.ctid = ANY (ARRAY(SELECT chosen.place FROM chosen))
-      AND pending.state = 0
+      AND pending.state = durable.pending()
     FOR NO KEY UPDATE OF spot, pending SKIP LOCKED
 ), handed AS MATERIALIZED (
     SELECT
@@ -243,7 +242,7 @@ WITH clock AS MATERIALIZED (
             SELECT turns.ctid
             FROM durable.turns
             WHERE turns.gate = done.gate
-              AND turns.line + 0 = ANY (@lines::int[])
+              AND durable.unindexed(turns.line) = ANY (@lines::int[])
               AND turns.due_at <= (SELECT clock.at FROM clock)
             LIMIT @spare
             FOR UPDATE SKIP LOCKED
@@ -255,7 +254,7 @@ WITH clock AS MATERIALIZED (
         started.gate,
         @claim_id::uuid,
         count(*),
-        's',
+        durable.until_settled(),
         array_agg(started.run_id ORDER BY started.run_id)
     FROM started
     GROUP BY started.gate
@@ -277,14 +276,14 @@ WITH clock AS MATERIALIZED (
     HAVING count(*) > 0
 )
 UPDATE durable.runs
-SET state = 1,
+SET state = durable.running(),
     claim_id = @claim_id::uuid,
     worker = @worker::int,
     attempt = attempt + 1,
     started_at = (SELECT clock.at FROM clock),
     fence = greatest(fence + 1, (SELECT (extract(epoch FROM now()) * 1000000)::bigint))
 WHERE id = ANY (ARRAY(SELECT started.run_id FROM started))
-  AND state = 0
+  AND state = durable.pending()
 RETURNING
     id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout,
     coalesce(expires_at <= now(), false)::boolean AS expired,

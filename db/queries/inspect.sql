@@ -1,5 +1,3 @@
--- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
-
 -- name: Run :one
 -- Index: runs_pkey, lanes_pkey, workers_pkey, problems_pkey, attempts_pkey. Locks: none.
 SELECT
@@ -25,41 +23,12 @@ SELECT
     coalesce(runs.metadata::text, '')::text AS metadata,
     runs.args::text AS args,
     coalesce(runs.result::text, '')::text AS result,
-    coalesce(
-        (
-            SELECT workers.name
-            FROM durable.workers
-            WHERE workers.id = runs.worker
-        ),
-        ''
-    )::text AS worker,
-    coalesce(
-        (
-            SELECT schedules.name
-            FROM durable.schedules
-            WHERE schedules.id = runs.schedule
-        ),
-        runs.schedule_name,
-        ''
-    )::text AS schedule,
+    coalesce(durable.worker_name(runs.worker), '')::text AS worker,
+    coalesce(durable.schedule_name(runs.schedule), runs.schedule_name, '')::text AS schedule,
     coalesce(runs.occurs_at, '')::text AS occurs_at,
     CASE
-        WHEN runs.state = 2 THEN ''
-        ELSE coalesce(
-            (
-                SELECT problems.reason
-                FROM durable.problems
-                WHERE problems.run_id = runs.id
-            ),
-            (
-                SELECT attempts.error
-                FROM durable.attempts
-                WHERE attempts.run_id = runs.id
-                ORDER BY attempts.fence DESC
-                LIMIT 1
-            ),
-            ''
-        )
+        WHEN runs.state = durable.succeeded() THEN ''
+        ELSE durable.fault_of(runs.id)
     END::text AS error
 FROM durable.runs
 JOIN durable.lanes ON lanes.id = abs(runs.lane)
@@ -115,41 +84,12 @@ SELECT
     coalesce(runs.metadata::text, '')::text AS metadata,
     runs.args::text AS args,
     coalesce(runs.result::text, '')::text AS result,
-    coalesce(
-        (
-            SELECT workers.name
-            FROM durable.workers
-            WHERE workers.id = runs.worker
-        ),
-        ''
-    )::text AS worker,
-    coalesce(
-        (
-            SELECT schedules.name
-            FROM durable.schedules
-            WHERE schedules.id = runs.schedule
-        ),
-        runs.schedule_name,
-        ''
-    )::text AS schedule,
+    coalesce(durable.worker_name(runs.worker), '')::text AS worker,
+    coalesce(durable.schedule_name(runs.schedule), runs.schedule_name, '')::text AS schedule,
     coalesce(runs.occurs_at, '')::text AS occurs_at,
     CASE
-        WHEN runs.state = 2 THEN ''
-        ELSE coalesce(
-            (
-                SELECT problems.reason
-                FROM durable.problems
-                WHERE problems.run_id = runs.id
-            ),
-            (
-                SELECT attempts.error
-                FROM durable.attempts
-                WHERE attempts.run_id = runs.id
-                ORDER BY attempts.fence DESC
-                LIMIT 1
-            ),
-            ''
-        )
+        WHEN runs.state = durable.succeeded() THEN ''
+        ELSE durable.fault_of(runs.id)
     END::text AS error
 FROM durable.runs
 JOIN durable.lanes ON lanes.id = abs(runs.lane)
@@ -163,67 +103,15 @@ WHERE runs.id < @below
   AND (@tag::text = '' OR @tag::text = ANY (runs.tags))
 -- block: selected
   AND (@key::text = '' OR runs.key = @key::text)
-  AND (
-      @schedule::text = ''
-      OR runs.schedule = (
-          SELECT schedules.id
-          FROM durable.schedules
-          WHERE schedules.name = @schedule::text
-      )
-  )
-  AND (
-      @worker::text = ''
-      OR runs.worker = ANY (ARRAY(
-          SELECT workers.id
-          FROM durable.workers
-          WHERE workers.name = @worker::text
-      ))
-  )
+  AND durable.schedule_matches(runs.schedule, @schedule::text)
+  AND durable.worker_matches(runs.worker, @worker::text)
   AND (
       sqlc.narg(ended_since)::timestamptz IS NULL
       OR runs.finished_at >= sqlc.narg(ended_since)::timestamptz
   )
-  AND (
-      pg_catalog.cardinality(@meta_names::text[]) = 0
-      OR runs.metadata IS NOT NULL AND NOT EXISTS (
-          SELECT
-          FROM (
-              SELECT
-                  pg_catalog.unnest(@meta_names::text[]) AS name,
-                  pg_catalog.unnest(@meta_values::text[]) AS value
-          ) wanted
-          WHERE runs.metadata ->> wanted.name IS DISTINCT FROM wanted.value
-      )
-  )
-  AND (
-      @error_text::text = ''
-      OR runs.state <> 2 AND pg_catalog.strpos(
-          coalesce(
-              (
-                  SELECT problems.reason
-                  FROM durable.problems
-                  WHERE problems.run_id = runs.id
-              ),
-              (
-                  SELECT attempts.error
-                  FROM durable.attempts
-                  WHERE attempts.run_id = runs.id
-                  ORDER BY attempts.fence DESC
-                  LIMIT 1
-              ),
-              ''
-          ),
-          @error_text::text
-      ) > 0
-  )
-  AND (
-      pg_catalog.cardinality(@args_texts::text[]) = 0
-      OR EXISTS (
-          SELECT
-          FROM pg_catalog.unnest(@args_texts::text[]) AS wanted (spelling)
-          WHERE pg_catalog.strpos(runs.args::text, wanted.spelling) > 0
-      )
-  )
+  AND durable.metadata_matches(runs.metadata, @meta_names::text[], @meta_values::text[])
+  AND durable.fault_contains(runs.id, runs.state, @error_text::text)
+  AND durable.args_contain(runs.args, @args_texts::text[])
 -- end
 ORDER BY runs.id DESC
 LIMIT @most;
@@ -285,7 +173,7 @@ FROM (
     ORDER BY runs.id DESC
     LIMIT @examined
 ) newest
-WHERE newest.state = 1
+WHERE newest.state = durable.running()
   AND NOT EXISTS (
       SELECT
       FROM durable.leases
@@ -318,41 +206,12 @@ SELECT
     coalesce(runs.metadata::text, '')::text AS metadata,
     runs.args::text AS args,
     coalesce(runs.result::text, '')::text AS result,
-    coalesce(
-        (
-            SELECT workers.name
-            FROM durable.workers
-            WHERE workers.id = runs.worker
-        ),
-        ''
-    )::text AS worker,
-    coalesce(
-        (
-            SELECT schedules.name
-            FROM durable.schedules
-            WHERE schedules.id = runs.schedule
-        ),
-        runs.schedule_name,
-        ''
-    )::text AS schedule,
+    coalesce(durable.worker_name(runs.worker), '')::text AS worker,
+    coalesce(durable.schedule_name(runs.schedule), runs.schedule_name, '')::text AS schedule,
     coalesce(runs.occurs_at, '')::text AS occurs_at,
     CASE
-        WHEN runs.state = 2 THEN ''
-        ELSE coalesce(
-            (
-                SELECT problems.reason
-                FROM durable.problems
-                WHERE problems.run_id = runs.id
-            ),
-            (
-                SELECT attempts.error
-                FROM durable.attempts
-                WHERE attempts.run_id = runs.id
-                ORDER BY attempts.fence DESC
-                LIMIT 1
-            ),
-            ''
-        )
+        WHEN runs.state = durable.succeeded() THEN ''
+        ELSE durable.fault_of(runs.id)
     END::text AS error
 FROM durable.runs
 JOIN durable.lanes ON lanes.id = abs(runs.lane)
@@ -367,67 +226,15 @@ WHERE runs.id = ANY (@ids::uuid[])
   AND (@tag::text = '' OR @tag::text = ANY (runs.tags))
 -- block: selected
   AND (@key::text = '' OR runs.key = @key::text)
-  AND (
-      @schedule::text = ''
-      OR runs.schedule = (
-          SELECT schedules.id
-          FROM durable.schedules
-          WHERE schedules.name = @schedule::text
-      )
-  )
-  AND (
-      @worker::text = ''
-      OR runs.worker = ANY (ARRAY(
-          SELECT workers.id
-          FROM durable.workers
-          WHERE workers.name = @worker::text
-      ))
-  )
+  AND durable.schedule_matches(runs.schedule, @schedule::text)
+  AND durable.worker_matches(runs.worker, @worker::text)
   AND (
       sqlc.narg(ended_since)::timestamptz IS NULL
       OR runs.finished_at >= sqlc.narg(ended_since)::timestamptz
   )
-  AND (
-      pg_catalog.cardinality(@meta_names::text[]) = 0
-      OR runs.metadata IS NOT NULL AND NOT EXISTS (
-          SELECT
-          FROM (
-              SELECT
-                  pg_catalog.unnest(@meta_names::text[]) AS name,
-                  pg_catalog.unnest(@meta_values::text[]) AS value
-          ) wanted
-          WHERE runs.metadata ->> wanted.name IS DISTINCT FROM wanted.value
-      )
-  )
-  AND (
-      @error_text::text = ''
-      OR runs.state <> 2 AND pg_catalog.strpos(
-          coalesce(
-              (
-                  SELECT problems.reason
-                  FROM durable.problems
-                  WHERE problems.run_id = runs.id
-              ),
-              (
-                  SELECT attempts.error
-                  FROM durable.attempts
-                  WHERE attempts.run_id = runs.id
-                  ORDER BY attempts.fence DESC
-                  LIMIT 1
-              ),
-              ''
-          ),
-          @error_text::text
-      ) > 0
-  )
-  AND (
-      pg_catalog.cardinality(@args_texts::text[]) = 0
-      OR EXISTS (
-          SELECT
-          FROM pg_catalog.unnest(@args_texts::text[]) AS wanted (spelling)
-          WHERE pg_catalog.strpos(runs.args::text, wanted.spelling) > 0
-      )
-  )
+  AND durable.metadata_matches(runs.metadata, @meta_names::text[], @meta_values::text[])
+  AND durable.fault_contains(runs.id, runs.state, @error_text::text)
+  AND durable.args_contain(runs.args, @args_texts::text[])
 -- end
 ORDER BY runs.id DESC
 LIMIT @most;
@@ -470,7 +277,7 @@ SELECT
                     FROM durable.leases
                     LIMIT @most::int
                 ))
-              AND runs.state = 1
+              AND runs.state = durable.running()
         ) leased
     ) AS running,
     (
@@ -478,7 +285,7 @@ SELECT
         FROM (
             SELECT
             FROM durable.problems
-            WHERE state = 4
+            WHERE state = durable.dead()
             LIMIT @most::int
         ) ended_dead
     ) AS dead,
@@ -487,7 +294,7 @@ SELECT
         FROM (
             SELECT
             FROM durable.problems
-            WHERE state = 5
+            WHERE state = durable.cancelled()
             LIMIT @most::int
         ) ended_cancelled
     ) AS cancelled;
@@ -499,33 +306,33 @@ SELECT
 -- ones. What passes is decided before the rows are grouped. Locks: none.
 WITH named AS MATERIALIZED (
     (
-        SELECT 0 AS state, ready.run_id AS id
+        SELECT durable.pending() AS state, ready.run_id AS id
         FROM durable.ready
-        WHERE 0 = ANY (@states::smallint[])
+        WHERE durable.pending() = ANY (@states::smallint[])
           AND ready.lane = ANY (@lines::int[])
         LIMIT @most::int
     )
     UNION ALL
     (
-        SELECT 0 AS state, limited.run_id AS id
+        SELECT durable.pending() AS state, limited.run_id AS id
         FROM durable.waiting limited
-        WHERE 0 = ANY (@states::smallint[])
+        WHERE durable.pending() = ANY (@states::smallint[])
           AND limited.lane = ANY (@lines::int[])
         LIMIT @most::int
     )
     UNION ALL
     (
-        SELECT DISTINCT 1 AS state, pg_catalog.unnest(leases.run_ids) AS id
+        SELECT DISTINCT durable.running() AS state, pg_catalog.unnest(leases.run_ids) AS id
         FROM durable.leases
-        WHERE 1 = ANY (@states::smallint[])
+        WHERE durable.running() = ANY (@states::smallint[])
         LIMIT @most::int
     )
     UNION ALL
     (
         SELECT problems.state, problems.run_id AS id
         FROM durable.problems
-        WHERE problems.state = 4
-          AND 4 = ANY (@states::smallint[])
+        WHERE problems.state = durable.dead()
+          AND durable.dead() = ANY (@states::smallint[])
           AND problems.lane = ANY (@lines::int[])
         LIMIT @most::int
     )
@@ -533,19 +340,19 @@ WITH named AS MATERIALIZED (
     (
         SELECT problems.state, problems.run_id AS id
         FROM durable.problems
-        WHERE problems.state = 5
-          AND 5 = ANY (@states::smallint[])
+        WHERE problems.state = durable.cancelled()
+          AND durable.cancelled() = ANY (@states::smallint[])
           AND problems.lane = ANY (@lines::int[])
         LIMIT @most::int
     )
 ), examined AS (
     (
         SELECT
-            2 AS sought,
+            durable.succeeded() AS sought,
             newest.id, newest.state, newest.lane, newest.tags, newest.key, newest.schedule,
             newest.worker, newest.finished_at, newest.metadata, newest.args
         FROM durable.runs newest
-        WHERE 2 = ANY (@states::smallint[])
+        WHERE durable.succeeded() = ANY (@states::smallint[])
           AND newest.id < @below
           AND newest.id >= @from_id
         ORDER BY newest.id DESC
@@ -577,67 +384,15 @@ WITH named AS MATERIALIZED (
             AND (@tag::text = '' OR @tag::text = ANY (runs.tags))
 -- block: selected
             AND (@key::text = '' OR runs.key = @key::text)
-            AND (
-                @schedule::text = ''
-                OR runs.schedule = (
-                    SELECT schedules.id
-                    FROM durable.schedules
-                    WHERE schedules.name = @schedule::text
-                )
-            )
-            AND (
-                @worker::text = ''
-                OR runs.worker = ANY (ARRAY(
-                    SELECT workers.id
-                    FROM durable.workers
-                    WHERE workers.name = @worker::text
-                ))
-            )
+            AND durable.schedule_matches(runs.schedule, @schedule::text)
+            AND durable.worker_matches(runs.worker, @worker::text)
             AND (
                 sqlc.narg(ended_since)::timestamptz IS NULL
                 OR runs.finished_at >= sqlc.narg(ended_since)::timestamptz
             )
-            AND (
-                pg_catalog.cardinality(@meta_names::text[]) = 0
-                OR runs.metadata IS NOT NULL AND NOT EXISTS (
-                    SELECT
-                    FROM (
-                        SELECT
-                            pg_catalog.unnest(@meta_names::text[]) AS name,
-                            pg_catalog.unnest(@meta_values::text[]) AS value
-                    ) wanted
-                    WHERE runs.metadata ->> wanted.name IS DISTINCT FROM wanted.value
-                )
-            )
-            AND (
-                @error_text::text = ''
-                OR runs.state <> 2 AND pg_catalog.strpos(
-                    coalesce(
-                        (
-                            SELECT problems.reason
-                            FROM durable.problems
-                            WHERE problems.run_id = runs.id
-                        ),
-                        (
-                            SELECT attempts.error
-                            FROM durable.attempts
-                            WHERE attempts.run_id = runs.id
-                            ORDER BY attempts.fence DESC
-                            LIMIT 1
-                        ),
-                        ''
-                    ),
-                    @error_text::text
-                ) > 0
-            )
-            AND (
-                pg_catalog.cardinality(@args_texts::text[]) = 0
-                OR EXISTS (
-                    SELECT
-                    FROM pg_catalog.unnest(@args_texts::text[]) AS wanted (spelling)
-                    WHERE pg_catalog.strpos(runs.args::text, wanted.spelling) > 0
-                )
-            )
+            AND durable.metadata_matches(runs.metadata, @meta_names::text[], @meta_values::text[])
+            AND durable.fault_contains(runs.id, runs.state, @error_text::text)
+            AND durable.args_contain(runs.args, @args_texts::text[])
 -- end
         ) AS passes
     FROM examined runs
@@ -662,67 +417,15 @@ WHERE runs.id = ANY (@ids::uuid[])
   AND (@tag::text = '' OR @tag::text = ANY (runs.tags))
 -- block: selected
   AND (@key::text = '' OR runs.key = @key::text)
-  AND (
-      @schedule::text = ''
-      OR runs.schedule = (
-          SELECT schedules.id
-          FROM durable.schedules
-          WHERE schedules.name = @schedule::text
-      )
-  )
-  AND (
-      @worker::text = ''
-      OR runs.worker = ANY (ARRAY(
-          SELECT workers.id
-          FROM durable.workers
-          WHERE workers.name = @worker::text
-      ))
-  )
+  AND durable.schedule_matches(runs.schedule, @schedule::text)
+  AND durable.worker_matches(runs.worker, @worker::text)
   AND (
       sqlc.narg(ended_since)::timestamptz IS NULL
       OR runs.finished_at >= sqlc.narg(ended_since)::timestamptz
   )
-  AND (
-      pg_catalog.cardinality(@meta_names::text[]) = 0
-      OR runs.metadata IS NOT NULL AND NOT EXISTS (
-          SELECT
-          FROM (
-              SELECT
-                  pg_catalog.unnest(@meta_names::text[]) AS name,
-                  pg_catalog.unnest(@meta_values::text[]) AS value
-          ) wanted
-          WHERE runs.metadata ->> wanted.name IS DISTINCT FROM wanted.value
-      )
-  )
-  AND (
-      @error_text::text = ''
-      OR runs.state <> 2 AND pg_catalog.strpos(
-          coalesce(
-              (
-                  SELECT problems.reason
-                  FROM durable.problems
-                  WHERE problems.run_id = runs.id
-              ),
-              (
-                  SELECT attempts.error
-                  FROM durable.attempts
-                  WHERE attempts.run_id = runs.id
-                  ORDER BY attempts.fence DESC
-                  LIMIT 1
-              ),
-              ''
-          ),
-          @error_text::text
-      ) > 0
-  )
-  AND (
-      pg_catalog.cardinality(@args_texts::text[]) = 0
-      OR EXISTS (
-          SELECT
-          FROM pg_catalog.unnest(@args_texts::text[]) AS wanted (spelling)
-          WHERE pg_catalog.strpos(runs.args::text, wanted.spelling) > 0
-      )
-  )
+  AND durable.metadata_matches(runs.metadata, @meta_names::text[], @meta_values::text[])
+  AND durable.fault_contains(runs.id, runs.state, @error_text::text)
+  AND durable.args_contain(runs.args, @args_texts::text[])
 -- end
 GROUP BY runs.state;
 
@@ -777,13 +480,13 @@ WHERE pg_namespace.nspname = @schema_name::text
 -- Locks: none.
 SELECT
     count(*) AS total,
-    count(*) FILTER (WHERE state = 2) AS succeeded
+    count(*) FILTER (WHERE state = durable.succeeded()) AS succeeded
 FROM durable.runs TABLESAMPLE SYSTEM (@percent::real);
 
 -- name: CountSucceededAtEnds :one
 -- The succeeded ones among the newest and the oldest runs.
 -- Index: runs_pkey from both ends, so many rows of each and no more. Locks: none.
-SELECT count(*) FILTER (WHERE ends.state = 2)
+SELECT count(*) FILTER (WHERE ends.state = durable.succeeded())
 FROM (
     (
         SELECT id, state
@@ -813,6 +516,6 @@ FROM durable.waiting TABLESAMPLE SYSTEM (@percent::real);
 -- name: SampleProblems :one
 -- About so many percent of the pages of problems. Locks: none.
 SELECT
-    count(*) FILTER (WHERE state = 4) AS dead,
-    count(*) FILTER (WHERE state = 5) AS cancelled
+    count(*) FILTER (WHERE state = durable.dead()) AS dead,
+    count(*) FILTER (WHERE state = durable.cancelled()) AS cancelled
 FROM durable.problems TABLESAMPLE SYSTEM (@percent::real);

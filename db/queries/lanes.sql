@@ -36,7 +36,7 @@ ON CONFLICT DO NOTHING;
 -- (AdoptRuns). Index: the unique one of lanes (queue, job, priority), queues_pkey. Locks:
 -- only what it inserts, by lane. Idempotent: a repeat skips conflicts.
 INSERT INTO durable.limit_lanes (limit_id, lane)
-SELECT (queues.cap >> 43)::int, lanes.id
+SELECT durable.limit_of(queues.cap), lanes.id
 FROM durable.queues
 JOIN durable.lanes ON lanes.queue = queues.name
 WHERE queues.name = @queue

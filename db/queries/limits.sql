@@ -1,6 +1,3 @@
--- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
--- States of a limit: 0 active, 1 draining, 2 off, 3 removed.
-
 -- name: FindLimits :many
 -- Index: limits_name_key. Locks: none.
 SELECT
@@ -112,7 +109,10 @@ SET most = declared.most,
     hash_at = now(),
     brought_at = declarer.started_at,
     edited = false,
-    state = CASE limits.state WHEN 3 THEN 0 ELSE limits.state END
+    state = CASE limits.state
+        WHEN durable.limit_removed() THEN durable.limit_active()
+        ELSE limits.state
+    END
 FROM (
     SELECT
         unnest(@names::text[]) AS name,
@@ -336,7 +336,7 @@ WITH RECURSIVE gate_of (gate, n) AS (
       AND gate_of.n < @most::int
 ), announced AS (
     INSERT INTO durable.turns (line, due_at, gate)
-    SELECT (1 << 30) + (gate_of.gate >> 43)::int, clock_timestamp(), gate_of.gate
+    SELECT durable.line_of_gate(gate_of.gate), clock_timestamp(), gate_of.gate
     FROM gate_of
     WHERE gate_of.gate IS NOT NULL
       AND gate_of.n > 0
@@ -354,7 +354,7 @@ ORDER BY announced.gate;
 -- Index: waiting_order, from its end: it begins with what has left since it was last
 -- vacuumed; rounds_order. Locks: only what it inserts.
 INSERT INTO durable.turns (line, due_at, gate)
-SELECT (1 << 30) + (abs(last.gate) >> 43)::int, clock_timestamp(), last.gate
+SELECT durable.line_of_gate(abs(last.gate)), clock_timestamp(), last.gate
 FROM (
     (
         SELECT waiting.gate
@@ -437,7 +437,7 @@ UPDATE durable.permits
 SET expires_at = clock_timestamp() + (@lasts::bigint) * interval '1 microsecond'
 WHERE gate = @gate
   AND owner = @owner
-  AND until = 'x'
+  AND until = durable.until_expires()
   AND expires_at > clock_timestamp();
 
 -- name: GateState :many
@@ -467,7 +467,7 @@ SELECT
             FROM durable.runs
             JOIN durable.workers ON workers.id = runs.worker
             WHERE runs.id = permits.owner
-              AND runs.state = 1
+              AND runs.state = durable.running()
         ),
         ''
     )::text AS worker
@@ -588,6 +588,6 @@ SELECT
     coalesce(secret, '00000000-0000-0000-0000-000000000000')::uuid AS secret,
     edited, declared_at
 FROM durable.limits
-WHERE state <> 3
+WHERE state <> durable.limit_removed()
   AND (cardinality(@names::text[]) = 0 OR name = ANY (@names::text[]))
 ORDER BY name;

@@ -1,5 +1,3 @@
--- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
-
 -- name: CheckLimits :many
 -- What is not as it has to be, in one snapshot, so many of each sort: a gate of which more
 -- is held than there is, by permits that are younger than the last change of its limit; a
@@ -78,7 +76,7 @@ WITH RECURSIVE gate_of (gate, n) AS (
         ) AS used,
         max(permits.at) AS latest
     FROM durable.permits
-    JOIN durable.limits ON limits.id = (permits.gate >> 43)::int
+    JOIN durable.limits ON limits.id = durable.limit_of(permits.gate)
     WHERE permits.expires_at IS NULL
        OR permits.expires_at > now()
     GROUP BY permits.gate
@@ -92,8 +90,8 @@ WITH RECURSIVE gate_of (gate, n) AS (
         ) AS run,
         held.used::bigint AS used
     FROM held
-    JOIN durable.limits ON limits.id = (held.gate >> 43)::int
-    WHERE limits.state < 2
+    JOIN durable.limits ON limits.id = durable.limit_of(held.gate)
+    WHERE durable.limit_applies(limits.state)
       AND held.used > limits.most
       AND held.latest > limits.hash_at
       AND NOT EXISTS (
@@ -108,17 +106,21 @@ WITH RECURSIVE gate_of (gate, n) AS (
     SELECT permits.gate, coalesce(permits.runs[1], permits.owner)::text AS run, permits.k AS used
     FROM durable.permits
     WHERE CASE permits.until
-        WHEN 's' THEN NOT EXISTS (
+        WHEN durable.until_settled() THEN NOT EXISTS (
             SELECT
             FROM durable.leases
             WHERE leases.claim_id = permits.owner
         )
-        WHEN 'x' THEN false
+        WHEN durable.until_expires() THEN false
         ELSE NOT EXISTS (
             SELECT
             FROM durable.runs
             WHERE runs.id = permits.owner
-              AND (runs.state < 2 OR permits.until = 'k' AND runs.state = 4)
+              AND (
+                  durable.is_unfinished(runs.state)
+                  OR permits.until = durable.until_finished_or_revived()
+                  AND runs.state = durable.dead()
+              )
         )
     END
     LIMIT @most
@@ -133,10 +135,10 @@ WITH RECURSIVE gate_of (gate, n) AS (
         SELECT
         FROM durable.runs
         WHERE runs.id = first.run_id
-          AND runs.state = 0
+          AND runs.state = durable.pending()
           AND runs.lane = first.lane
           AND runs.due_at = first.due_at
-          AND first.gate = ANY (runs.gates || 0::bigint)
+          AND first.gate = ANY (runs.gates || durable.all_permits()::bigint)
     )
     LIMIT @most
 ), mixed AS (
@@ -158,18 +160,18 @@ WITH RECURSIVE gate_of (gate, n) AS (
         ) AS run,
         0 AS used
     FROM line_of
-    WHERE line_of.gate <> 0
+    WHERE line_of.gate <> durable.all_permits()
       AND NOT EXISTS (
           SELECT
           FROM durable.limit_lanes
-          WHERE limit_lanes.limit_id = (abs(line_of.gate) >> 43)::int
+          WHERE limit_lanes.limit_id = durable.limit_of(abs(line_of.gate))
             AND limit_lanes.lane = line_of.lane
       )
     LIMIT @most
 ), stuck AS (
     SELECT gate_of.gate, first.run, coalesce(held.used, 0)::bigint AS used
     FROM gate_of
-    LEFT JOIN durable.limits ON limits.id = (gate_of.gate >> 43)::int
+    LEFT JOIN durable.limits ON limits.id = durable.limit_of(gate_of.gate)
     LEFT JOIN held ON held.gate = gate_of.gate
     CROSS JOIN LATERAL (
         SELECT min(line.run_id::text) AS run, min(line.need) AS need
@@ -214,9 +216,9 @@ WITH RECURSIVE gate_of (gate, n) AS (
       )
       AND (
           gate_of.gate <= 0
-          OR limits.state >= 2
-          OR limits.state = 0 AND limits.most > 0 AND (
-              limits.kind <> 1
+          OR durable.limit_is_off(limits.state)
+          OR limits.state = durable.limit_active() AND limits.most > 0 AND (
+              limits.kind <> durable.limit_semaphore()
               OR least(first.need, limits.most) <= limits.most - coalesce(held.used, 0)
           )
       )
@@ -253,11 +255,11 @@ WITH RECURSIVE gate_of (gate, n) AS (
         ) first
         JOIN durable.runs ON runs.id = first.run_id
     ) entry
-    JOIN durable.limits ON limits.id = (entry.gate >> 43)::int
+    JOIN durable.limits ON limits.id = durable.limit_of(entry.gate)
     LEFT JOIN held ON held.gate = entry.gate
-    WHERE limits.state >= 2
-       OR limits.state = 0 AND limits.most > 0 AND (
-           limits.kind <> 1
+    WHERE durable.limit_is_off(limits.state)
+       OR limits.state = durable.limit_active() AND limits.most > 0 AND (
+           limits.kind <> durable.limit_semaphore()
            OR least(entry.need, limits.most) <= limits.most - coalesce(held.used, 0)
        )
     LIMIT @most
@@ -285,7 +287,7 @@ SELECT
     coalesce(limits.most, 0)::int AS most,
     coalesce(gates.key, '')::text AS key
 FROM found
-LEFT JOIN durable.limits ON limits.id = (abs(found.gate) >> 43)::int
+LEFT JOIN durable.limits ON limits.id = durable.limit_of(abs(found.gate))
 LEFT JOIN durable.gates ON gates.gate = found.gate
 ORDER BY 1, 2, 3;
 

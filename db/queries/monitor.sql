@@ -1,5 +1,3 @@
--- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
-
 -- name: Workers :many
 -- The workers that have reported within so many microseconds, or hold an unexpired lease.
 -- Index: workers_present; reads leases, a small table, and beats_pkey. Locks: none.
@@ -67,7 +65,7 @@ WITH bound AS MATERIALIZED (
     FROM held
     JOIN durable.runs ON runs.id = held.run_id
     WHERE runs.claim_id = held.claim_id
-      AND runs.state = 1
+      AND runs.state = durable.running()
     GROUP BY abs(runs.lane)
 ), some_lanes AS (
     SELECT

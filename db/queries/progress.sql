@@ -1,5 +1,3 @@
--- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
-
 -- name: Report :execrows
 -- Stores the progress of a run, or its checkpoint; what is null stays as it is. No row:
 -- the run no longer belongs to the claim.
@@ -12,7 +10,7 @@ WITH locked_run AS MATERIALIZED (
     FROM durable.runs
     WHERE id = @run_id
       AND claim_id = @claim_id::uuid
-      AND state = 1
+      AND state = durable.running()
     FOR NO KEY UPDATE NOWAIT
 )
 INSERT INTO durable.progress (run_id, updated_at, fraction, note, checkpoint)

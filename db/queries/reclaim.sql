@@ -1,4 +1,3 @@
--- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 -- Crash policies: 0 retry, 1 dead. Outcomes of an attempt: 7 crash.
 
 -- name: ExpiredLease :one
@@ -121,7 +120,7 @@ WITH expired AS MATERIALIZED (
     FROM durable.runs
     WHERE id = ANY (ARRAY(SELECT unnest(expired.run_ids) FROM expired))
       AND claim_id = ANY (ARRAY(SELECT expired.claim_id FROM expired))
-      AND state = 1
+      AND state = durable.running()
       AND id <> ALL (@aside::uuid[])
       AND (sqlc.narg(runs)::uuid[] IS NULL OR id = ANY (sqlc.narg(runs)::uuid[]))
     LIMIT @most_runs
@@ -135,20 +134,20 @@ WITH expired AS MATERIALIZED (
         state = CASE
             WHEN
 -- block: dies-of-crash
-                on_crash <> 0
+                on_crash <> durable.crash_retry()
                 OR crash_count + 1 >= @max_crashes::int
                 AND (SELECT expired.alone FROM expired WHERE expired.claim_id = runs.claim_id)
 -- end
-                THEN 4
+                THEN durable.dead()
 -- block: released
-            WHEN cancel IS NOT NULL THEN 5
-            ELSE 0
+            WHEN cancel IS NOT NULL THEN durable.cancelled()
+            ELSE durable.pending()
 -- end
         END,
         finished_at = CASE
             WHEN
 -- block: dies-of-crash
-                on_crash <> 0
+                on_crash <> durable.crash_retry()
                 OR crash_count + 1 >= @max_crashes::int
                 AND (SELECT expired.alone FROM expired WHERE expired.claim_id = runs.claim_id)
 -- end
@@ -158,7 +157,7 @@ WITH expired AS MATERIALIZED (
         lane = CASE WHEN crash_count + 1 >= @isolation::int THEN -abs(lane) ELSE lane END
     WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
       AND claim_id = ANY (ARRAY(SELECT expired.claim_id FROM expired))
-      AND state = 1
+      AND state = durable.running()
     RETURNING
         id, lane, due_at, state, crash_count, attempt, fence, started_at, worker, on_crash, cancel,
         gates, limits, strict
@@ -176,14 +175,7 @@ WITH expired AS MATERIALIZED (
         reclaimed.cancel,
         lanes.queue,
         lanes.job,
-        coalesce(
-            (
-                SELECT workers.name
-                FROM durable.workers
-                WHERE workers.id = reclaimed.worker
-            ),
-            '?'
-        )::text AS worker
+        coalesce(durable.worker_name(reclaimed.worker), '?')::text AS worker
     FROM reclaimed
     JOIN durable.lanes ON lanes.id = abs(reclaimed.lane)
 ), queued AS (
@@ -192,51 +184,20 @@ WITH expired AS MATERIALIZED (
     SELECT reclaimed.lane, reclaimed.due_at, reclaimed.id
     FROM reclaimed
 -- end
-    WHERE reclaimed.state = 0
+    WHERE reclaimed.state = durable.pending()
       AND reclaimed.gates IS NULL
 ), lined AS (
 -- block: enter-waiting of reclaimed
     INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
     SELECT
-        coalesce(
-            CASE
-                WHEN reclaimed.strict IS NULL THEN reclaimed.gates[1]
-                ELSE (
-                    SELECT reclaimed.gates[wanted.place]
-                    FROM pg_catalog.generate_subscripts(reclaimed.gates, 1) AS wanted (place)
-                    WHERE (
-                        reclaimed.gates[wanted.place] <> ALL (reclaimed.strict)
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = reclaimed.gates[wanted.place]
-                              AND permits.owner = reclaimed.id
-                        )
-                      )
-                      AND (
-                        reclaimed.gates[wanted.place] > 0
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = ANY (reclaimed.strict)
-                              AND permits.owner = reclaimed.id
-                        )
-                      )
-                    ORDER BY wanted.place
-                    LIMIT 1
-                )
-            END,
-            0
-        ),
+        durable.waits_at(reclaimed.id, reclaimed.gates, reclaimed.strict),
         reclaimed.lane,
         reclaimed.due_at,
         reclaimed.id,
-        pg_catalog.cardinality(reclaimed.gates) <> 1
-            OR pg_catalog.cardinality(reclaimed.limits) <> 1
-            OR reclaimed.limits[1] ~ '[*!]'
+        durable.is_more(reclaimed.gates, reclaimed.limits)
     FROM reclaimed
 -- end
-    WHERE reclaimed.state = 0
+    WHERE reclaimed.state = durable.pending()
       AND reclaimed.gates IS NOT NULL
     RETURNING gate, lane, due_at
 ), announced AS (
@@ -253,7 +214,7 @@ WITH expired AS MATERIALIZED (
         crashed.id,
         crashed.fence,
         crashed.attempt + 1,
-        7,
+        durable.crash(),
         crashed.worker,
         coalesce(crashed.started_at, now()),
         now(),
@@ -267,9 +228,9 @@ WITH expired AS MATERIALIZED (
         now(),
         crashed.state,
         CASE
-            WHEN crashed.state = 5
+            WHEN crashed.state = durable.cancelled()
                 THEN crashed.cancel
-            WHEN crashed.on_crash <> 0
+            WHEN crashed.on_crash <> durable.crash_retry()
                 THEN @crashed_dead::text
             ELSE format(
                 @crashed_alone::text,
@@ -278,7 +239,7 @@ WITH expired AS MATERIALIZED (
         END,
         abs(crashed.lane)
     FROM crashed
-    WHERE crashed.state >= 4
+    WHERE durable.is_problem(crashed.state)
     ON CONFLICT DO NOTHING
 ), ended AS (
     DELETE FROM durable.leases
@@ -288,7 +249,7 @@ WITH expired AS MATERIALIZED (
           FROM durable.runs
           WHERE runs.id = ANY (leases.run_ids)
             AND runs.claim_id = leases.claim_id
-            AND runs.state = 1
+            AND runs.state = durable.running()
             AND runs.id NOT IN (SELECT locked_runs.id FROM locked_runs)
       )
     RETURNING claim_id
@@ -309,20 +270,20 @@ WITH expired AS MATERIALIZED (
     FROM reclaimed
     JOIN durable.limit_lanes known ON known.lane = -reclaimed.lane
     WHERE reclaimed.lane < 0
-      AND reclaimed.state = 0
+      AND reclaimed.state = durable.pending()
       AND reclaimed.gates IS NOT NULL
     ORDER BY 1, 2
     ON CONFLICT DO NOTHING
 ), listed AS (
 -- block: read-lines of reclaimed
     INSERT INTO durable.limit_lanes (limit_id, lane)
-    SELECT DISTINCT (abs(own.gate) >> 43)::int, reclaimed.lane
+    SELECT DISTINCT durable.limit_of(abs(own.gate)), reclaimed.lane
     FROM reclaimed
     CROSS JOIN LATERAL pg_catalog.unnest(reclaimed.gates) AS own (gate)
     WHERE NOT EXISTS (
         SELECT
         FROM durable.limit_lanes known
-        WHERE known.limit_id = (abs(own.gate) >> 43)::int
+        WHERE known.limit_id = durable.limit_of(abs(own.gate))
           AND known.lane = reclaimed.lane
     )
     ORDER BY 1, 2
@@ -344,19 +305,7 @@ WITH expired AS MATERIALIZED (
             coalesce(array_agg(staying.run ORDER BY staying.run), '{}'),
             CASE
                 WHEN permits.k = cardinality(permits.runs) THEN count(*)
-                ELSE coalesce(
-                    sum(
-                        (
-                            SELECT coalesce(
-                                runs.weights[array_position(runs.gates, permits.gate)],
-                                1
-                            )
-                            FROM durable.runs
-                            WHERE runs.id = staying.run
-                        )
-                    ),
-                    0
-                )
+                ELSE coalesce(sum(durable.weight_of(staying.run, permits.gate)), 0)
             END
         FROM unnest(permits.runs) AS staying (run)
         WHERE staying.run NOT IN (SELECT gone.id FROM gone)
@@ -374,7 +323,7 @@ WITH expired AS MATERIALIZED (
 ), over AS (
     SELECT reclaimed.id, reclaimed.state, reclaimed.strict, NULL::text[] AS gives
     FROM reclaimed
-    WHERE reclaimed.state >= 2
+    WHERE durable.is_ended(reclaimed.state)
       AND reclaimed.strict IS NOT NULL
     UNION ALL
     SELECT runs.id, runs.state, runs.strict, runs.gives
@@ -386,7 +335,7 @@ WITH expired AS MATERIALIZED (
               AND expired.claim_id IN (SELECT ended.claim_id FROM ended)
         ))
       AND runs.claim_id = ANY (ARRAY(SELECT ended.claim_id FROM ended))
-      AND runs.state >= 2
+      AND durable.is_ended(runs.state)
 ), finished AS (
 -- block: end-permits of over
     DELETE FROM durable.permits
@@ -394,7 +343,7 @@ WITH expired AS MATERIALIZED (
     WHERE over.strict IS NOT NULL
       AND permits.gate = ANY (over.strict)
       AND permits.owner = over.id
-      AND (permits.until = 'f' OR over.state <> 4)
+      AND (permits.until = durable.until_finished() OR over.state <> durable.dead())
     RETURNING permits.gate
 -- end
 ), given_back AS (
@@ -406,11 +355,11 @@ WITH expired AS MATERIALIZED (
             split_part(over.gives[given.place], ':', 2)::uuid AS owner
         FROM over
         CROSS JOIN generate_subscripts(over.gives, 1) AS given (place)
-        WHERE over.state = 2
+        WHERE over.state = durable.succeeded()
     ) back
     WHERE permits.gate = back.gate
       AND permits.owner = back.owner
-      AND permits.until = 'x'
+      AND permits.until = durable.until_expires()
     RETURNING permits.gate
 -- end
 ), touched AS (
@@ -424,7 +373,7 @@ WITH expired AS MATERIALIZED (
 ), freed AS (
 -- block: free of touched
     INSERT INTO durable.turns (line, due_at, gate)
-    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    SELECT durable.line_of_gate(freed.gate), clock_timestamp(), freed.gate
     FROM (SELECT DISTINCT touched.gate FROM touched) freed
 -- end
     RETURNING line
@@ -478,7 +427,7 @@ WHERE runs.id = ANY (ARRAY(
         WHERE leases.claim_id = @claim_id
     ))
   AND runs.claim_id = @claim_id
-  AND runs.state = 1
+  AND runs.state = durable.running()
   AND runs.id <> ALL (@aside::uuid[])
 LIMIT @most_runs;
 

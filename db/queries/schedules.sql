@@ -1,5 +1,3 @@
--- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
-
 -- name: TryEvaluate :one
 -- One materializer at a time, and none waits; the lock ends with the transaction.
 SELECT
@@ -45,7 +43,7 @@ FOR UPDATE SKIP LOCKED;
 SELECT id
 FROM durable.runs
 WHERE id = ANY (@ids::uuid[])
-  AND state < 2;
+  AND durable.is_unfinished(state);
 
 -- name: MaterializeRuns :many
 -- EnqueueRuns for occurrences; also runs_occurrence.
@@ -301,5 +299,5 @@ ROLLBACK TO SAVEPOINT part;
 SELECT id
 FROM durable.runs
 WHERE schedule = @schedule::int
-  AND state < 2
+  AND durable.is_unfinished(state)
 LIMIT @most::int;

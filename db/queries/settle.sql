@@ -1,16 +1,14 @@
--- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
-
 -- name: SettleSuccesses :many
 -- Ends runs that succeeded. The ids returned are the verdict.
 -- Index: runs_pkey. Locks: the runs that still belong to the claim, in id order; waits
 -- for a transaction that has locked one (a reclaim), and checks the condition again
 -- afterwards. Idempotent: a repeat, or a late call, returns no rows.
 UPDATE durable.runs
-SET state = 2,
+SET state = durable.succeeded(),
     finished_at = now()
 WHERE id = ANY (@ids::uuid[])
   AND claim_id = @claim_id::uuid
-  AND state = 1
+  AND state = durable.running()
 RETURNING id;
 
 -- name: SettleRuns :many
@@ -26,23 +24,24 @@ WITH settled AS (
 -- block: write-outcomes
     UPDATE durable.runs
     SET state = CASE
-            WHEN cancel IS NOT NULL AND @outcomes::jsonb -> (id::text) ->> 0 = '0' THEN 5
-            ELSE (@outcomes::jsonb -> (id::text) ->> 0)::smallint
+            WHEN cancel IS NOT NULL AND durable.outcome_is_pending(@outcomes::jsonb, id)
+                THEN durable.cancelled()
+            ELSE durable.outcome_state(@outcomes::jsonb, id)::smallint
         END,
         due_at = CASE
-            WHEN cancel IS NULL AND @outcomes::jsonb -> (id::text) ->> 0 = '0'
+            WHEN cancel IS NULL AND durable.outcome_is_pending(@outcomes::jsonb, id)
                 THEN now()
-                    + (@outcomes::jsonb -> (id::text) ->> 1)::bigint * interval '1 microsecond'
+                    + durable.outcome_delay(@outcomes::jsonb, id)::bigint * interval '1 microsecond'
             ELSE due_at
         END,
-        attempt = attempt - (@outcomes::jsonb -> (id::text) ->> 2)::int,
-        result = (@outcomes::jsonb -> (id::text) ->> 6)::json,
+        attempt = attempt - durable.outcome_refund(@outcomes::jsonb, id)::int,
+        result = durable.outcome_result(@outcomes::jsonb, id)::json,
         finished_at = CASE
-            WHEN cancel IS NOT NULL OR @outcomes::jsonb -> (id::text) ->> 0 <> '0' THEN now()
+            WHEN cancel IS NOT NULL OR durable.outcome_is_ended(@outcomes::jsonb, id) THEN now()
         END
     WHERE id = ANY (@ids::uuid[])
       AND claim_id = @claim_id::uuid
-      AND state = 1
+      AND state = durable.running()
 -- end
     RETURNING id, lane, state, due_at, attempt, fence, started_at, cancel
 ), queued AS (
@@ -51,7 +50,7 @@ WITH settled AS (
     SELECT settled.lane, settled.due_at, settled.id
     FROM settled
 -- end
-    WHERE settled.state = 0
+    WHERE settled.state = durable.pending()
 ), recorded AS (
 -- block: record-outcomes of settled
     INSERT INTO durable.attempts (
@@ -60,20 +59,21 @@ WITH settled AS (
     SELECT
         settled.id,
         settled.fence,
-        settled.attempt + (@outcomes::jsonb -> (settled.id::text) ->> 2)::int,
-        (@outcomes::jsonb -> (settled.id::text) ->> 3)::smallint,
+        settled.attempt + durable.outcome_refund(@outcomes::jsonb, settled.id)::int,
+        durable.outcome_kind(@outcomes::jsonb, settled.id)::smallint,
         @worker::text,
         settled.started_at,
         least(
             now(),
             settled.started_at
-                + (@outcomes::jsonb -> (settled.id::text) ->> 8)::bigint * interval '1 microsecond'
+                + durable.outcome_took(@outcomes::jsonb, settled.id)::bigint
+                    * interval '1 microsecond'
         ),
-        @outcomes::jsonb -> (settled.id::text) ->> 4,
-        @outcomes::jsonb -> (settled.id::text) ->> 5,
-        @outcomes::jsonb -> (settled.id::text) ->> 7
+        durable.outcome_error(@outcomes::jsonb, settled.id),
+        durable.outcome_stack(@outcomes::jsonb, settled.id),
+        durable.outcome_log(@outcomes::jsonb, settled.id)
     FROM settled
-    WHERE @outcomes::jsonb -> (settled.id::text) ->> 3 IS NOT NULL
+    WHERE durable.outcome_kind(@outcomes::jsonb, settled.id) IS NOT NULL
     ON CONFLICT DO NOTHING
 -- end
 ), reported AS (
@@ -84,12 +84,12 @@ WITH settled AS (
         now(),
         settled.state,
         CASE
-            WHEN @outcomes::jsonb -> (settled.id::text) ->> 0 = '0' THEN settled.cancel
-            ELSE @outcomes::jsonb -> (settled.id::text) ->> 4
+            WHEN durable.outcome_is_pending(@outcomes::jsonb, settled.id) THEN settled.cancel
+            ELSE durable.outcome_error(@outcomes::jsonb, settled.id)
         END,
         abs(settled.lane)
     FROM settled
-    WHERE settled.state >= 4
+    WHERE durable.is_problem(settled.state)
     ON CONFLICT DO NOTHING
 -- end
 )
@@ -107,36 +107,37 @@ WITH settled AS (
 -- block: write-outcomes
     UPDATE durable.runs
     SET state = CASE
-            WHEN cancel IS NOT NULL AND @outcomes::jsonb -> (id::text) ->> 0 = '0' THEN 5
-            ELSE (@outcomes::jsonb -> (id::text) ->> 0)::smallint
+            WHEN cancel IS NOT NULL AND durable.outcome_is_pending(@outcomes::jsonb, id)
+                THEN durable.cancelled()
+            ELSE durable.outcome_state(@outcomes::jsonb, id)::smallint
         END,
         due_at = CASE
-            WHEN cancel IS NULL AND @outcomes::jsonb -> (id::text) ->> 0 = '0'
+            WHEN cancel IS NULL AND durable.outcome_is_pending(@outcomes::jsonb, id)
                 THEN now()
-                    + (@outcomes::jsonb -> (id::text) ->> 1)::bigint * interval '1 microsecond'
+                    + durable.outcome_delay(@outcomes::jsonb, id)::bigint * interval '1 microsecond'
             ELSE due_at
         END,
-        attempt = attempt - (@outcomes::jsonb -> (id::text) ->> 2)::int,
-        result = (@outcomes::jsonb -> (id::text) ->> 6)::json,
+        attempt = attempt - durable.outcome_refund(@outcomes::jsonb, id)::int,
+        result = durable.outcome_result(@outcomes::jsonb, id)::json,
         finished_at = CASE
-            WHEN cancel IS NOT NULL OR @outcomes::jsonb -> (id::text) ->> 0 <> '0' THEN now()
+            WHEN cancel IS NOT NULL OR durable.outcome_is_ended(@outcomes::jsonb, id) THEN now()
         END
     WHERE id = ANY (@ids::uuid[])
       AND claim_id = @claim_id::uuid
-      AND state = 1
+      AND state = durable.running()
 -- end
     RETURNING
         id, lane, state, due_at, attempt, fence, started_at, cancel, gates, limits, weights, strict
 ), listed AS (
 -- block: read-lines of settled
     INSERT INTO durable.limit_lanes (limit_id, lane)
-    SELECT DISTINCT (abs(own.gate) >> 43)::int, settled.lane
+    SELECT DISTINCT durable.limit_of(abs(own.gate)), settled.lane
     FROM settled
     CROSS JOIN LATERAL pg_catalog.unnest(settled.gates) AS own (gate)
     WHERE NOT EXISTS (
         SELECT
         FROM durable.limit_lanes known
-        WHERE known.limit_id = (abs(own.gate) >> 43)::int
+        WHERE known.limit_id = durable.limit_of(abs(own.gate))
           AND known.lane = settled.lane
     )
     ORDER BY 1, 2
@@ -146,45 +147,14 @@ WITH settled AS (
 -- block: enter-waiting of settled
     INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
     SELECT
-        coalesce(
-            CASE
-                WHEN settled.strict IS NULL THEN settled.gates[1]
-                ELSE (
-                    SELECT settled.gates[wanted.place]
-                    FROM pg_catalog.generate_subscripts(settled.gates, 1) AS wanted (place)
-                    WHERE (
-                        settled.gates[wanted.place] <> ALL (settled.strict)
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = settled.gates[wanted.place]
-                              AND permits.owner = settled.id
-                        )
-                      )
-                      AND (
-                        settled.gates[wanted.place] > 0
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = ANY (settled.strict)
-                              AND permits.owner = settled.id
-                        )
-                      )
-                    ORDER BY wanted.place
-                    LIMIT 1
-                )
-            END,
-            0
-        ),
+        durable.waits_at(settled.id, settled.gates, settled.strict),
         settled.lane,
         settled.due_at,
         settled.id,
-        pg_catalog.cardinality(settled.gates) <> 1
-            OR pg_catalog.cardinality(settled.limits) <> 1
-            OR settled.limits[1] ~ '[*!]'
+        durable.is_more(settled.gates, settled.limits)
     FROM settled
 -- end
-    WHERE settled.state = 0
+    WHERE settled.state = durable.pending()
     RETURNING gate, lane, due_at
 ), announced AS (
 -- block: announce of lined
@@ -200,14 +170,14 @@ WITH settled AS (
         coalesce(settled.weights[charged.place], 1)
     FROM settled
     CROSS JOIN generate_subscripts(settled.gates, 1) AS charged (place)
-    JOIN durable.limits ON limits.id = (settled.gates[charged.place] >> 43)::int
+    JOIN durable.limits ON limits.id = durable.limit_of(settled.gates[charged.place])
     WHERE settled.id = ANY (@handed_back::uuid[])
-      AND limits.kind <> 1
+      AND limits.kind <> durable.limit_semaphore()
     RETURNING gate
 ), freed AS (
 -- block: free of refunded
     INSERT INTO durable.turns (line, due_at, gate)
-    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    SELECT durable.line_of_gate(freed.gate), clock_timestamp(), freed.gate
     FROM (SELECT DISTINCT refunded.gate FROM refunded) freed
 -- end
 ), recorded AS (
@@ -218,20 +188,21 @@ WITH settled AS (
     SELECT
         settled.id,
         settled.fence,
-        settled.attempt + (@outcomes::jsonb -> (settled.id::text) ->> 2)::int,
-        (@outcomes::jsonb -> (settled.id::text) ->> 3)::smallint,
+        settled.attempt + durable.outcome_refund(@outcomes::jsonb, settled.id)::int,
+        durable.outcome_kind(@outcomes::jsonb, settled.id)::smallint,
         @worker::text,
         settled.started_at,
         least(
             now(),
             settled.started_at
-                + (@outcomes::jsonb -> (settled.id::text) ->> 8)::bigint * interval '1 microsecond'
+                + durable.outcome_took(@outcomes::jsonb, settled.id)::bigint
+                    * interval '1 microsecond'
         ),
-        @outcomes::jsonb -> (settled.id::text) ->> 4,
-        @outcomes::jsonb -> (settled.id::text) ->> 5,
-        @outcomes::jsonb -> (settled.id::text) ->> 7
+        durable.outcome_error(@outcomes::jsonb, settled.id),
+        durable.outcome_stack(@outcomes::jsonb, settled.id),
+        durable.outcome_log(@outcomes::jsonb, settled.id)
     FROM settled
-    WHERE @outcomes::jsonb -> (settled.id::text) ->> 3 IS NOT NULL
+    WHERE durable.outcome_kind(@outcomes::jsonb, settled.id) IS NOT NULL
     ON CONFLICT DO NOTHING
 -- end
 ), reported AS (
@@ -242,12 +213,12 @@ WITH settled AS (
         now(),
         settled.state,
         CASE
-            WHEN @outcomes::jsonb -> (settled.id::text) ->> 0 = '0' THEN settled.cancel
-            ELSE @outcomes::jsonb -> (settled.id::text) ->> 4
+            WHEN durable.outcome_is_pending(@outcomes::jsonb, settled.id) THEN settled.cancel
+            ELSE durable.outcome_error(@outcomes::jsonb, settled.id)
         END,
         abs(settled.lane)
     FROM settled
-    WHERE settled.state >= 4
+    WHERE durable.is_problem(settled.state)
     ON CONFLICT DO NOTHING
 -- end
 )
@@ -272,13 +243,13 @@ WHERE claim_id = ANY (ARRAY(
     ))
   AND (
       @claimed::int = 0
-      OR (pg_column_size(run_ids) - 20) / 16 = @claimed::int
+      OR durable.runs_of(run_ids) = @claimed::int
       OR NOT EXISTS (
           SELECT
           FROM durable.runs
           WHERE runs.id = ANY (leases.run_ids)
             AND runs.claim_id = leases.claim_id
-            AND runs.state = 1
+            AND runs.state = durable.running()
       )
   );
 
@@ -290,11 +261,11 @@ WHERE claim_id = ANY (ARRAY(
 -- Idempotent: a repeat, or a late one, returns no rows.
 WITH settled AS (
     UPDATE durable.runs
-    SET state = 2,
+    SET state = durable.succeeded(),
         finished_at = now()
     WHERE id = ANY (@ids::uuid[])
       AND claim_id = @claim_id::uuid
-      AND state = 1
+      AND state = durable.running()
     RETURNING id
 ), ended AS (
     DELETE FROM durable.leases
@@ -306,14 +277,14 @@ WITH settled AS (
         ))
       AND (
           @claimed::int = 0
-          OR (pg_column_size(run_ids) - 20) / 16 = @claimed::int
+          OR durable.runs_of(run_ids) = @claimed::int
           OR NOT EXISTS (
               SELECT
               FROM durable.runs
               WHERE runs.id = ANY (leases.run_ids)
                 AND runs.id <> ALL (@ids::uuid[])
                 AND runs.claim_id = leases.claim_id
-                AND runs.state = 1
+                AND runs.state = durable.running()
           )
       )
 )
@@ -324,7 +295,10 @@ FROM settled;
 -- What happened to runs that a settle did not touch. Index: runs_pkey. Locks: none.
 SELECT
     id,
-    (claim_id IS NOT DISTINCT FROM @claim_id::uuid AND state <> 1)::boolean AS landed
+    (
+        claim_id IS NOT DISTINCT FROM @claim_id::uuid
+        AND state <> durable.running()
+    )::boolean AS landed
 FROM durable.runs
 WHERE id = ANY (@ids::uuid[]);
 
@@ -336,7 +310,7 @@ WITH locked_runs AS MATERIALIZED (
     FROM durable.runs
     WHERE id = ANY (@ids::uuid[])
       AND claim_id = @claim_id::uuid
-      AND state = 1
+      AND state = durable.running()
     FOR NO KEY UPDATE SKIP LOCKED
 )
 SELECT
@@ -345,7 +319,7 @@ SELECT
 FROM durable.runs
 WHERE id = ANY (@ids::uuid[])
   AND claim_id = @claim_id::uuid
-  AND state = 1;
+  AND state = durable.running();
 
 -- name: StillHeld :many
 -- Those of some runs that are running under the claim named with each.
@@ -362,6 +336,6 @@ CROSS JOIN LATERAL (
     FROM durable.runs
     WHERE runs.id = asked.id
       AND runs.claim_id = asked.claim_id
-      AND runs.state = 1
+      AND runs.state = durable.running()
     LIMIT 1
 ) held;

@@ -207,7 +207,8 @@ WITH ended AS MATERIALIZED (
 ), instant AS MATERIALIZED (
     SELECT (extract(epoch FROM clock_timestamp())::float8 * 1000000::float8)::bigint AS micros
 ), wanted AS MATERIALIZED (
-    SELECT lanes.lane | ((instant.micros / 100000 + tenths.more) & 4095) AS lock
+    SELECT lanes.lane | ((instant.micros / durable.tenth() + tenths.more) & durable.tenth_bits())
+        AS lock
     FROM (SELECT unnest(@lanes::bigint[]) AS lane) lanes
     CROSS JOIN (SELECT generate_series(0, @more::int) AS more) tenths
     CROSS JOIN instant
@@ -218,7 +219,7 @@ WITH ended AS MATERIALIZED (
 )
 SELECT
     ARRAY(SELECT held.lock FROM held)::bigint[] AS locks,
-    (100000 - instant.micros % 100000)::bigint AS rest
+    (durable.tenth() - instant.micros % durable.tenth())::bigint AS rest
 FROM instant
 CROSS JOIN ended;
 

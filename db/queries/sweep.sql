@@ -1,4 +1,3 @@
--- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 -- Crash policies: 0 retry, 1 dead.
 
 -- name: SweepDue :one
@@ -95,11 +94,11 @@ WHERE jobs.retention <> 0;
 SELECT
     runs.id,
     coalesce(
-        runs.state IN (2, 4, 5)
+        runs.state IN (durable.succeeded(), durable.dead(), durable.cancelled())
 -- block: over
             AND runs.finished_at < now() - coalesce(
                 (@own::jsonb ->> (abs(runs.lane)::text))::bigint,
-                CASE runs.state WHEN 4 THEN @dead::bigint ELSE @ended::bigint END
+                CASE runs.state WHEN durable.dead() THEN @dead::bigint ELSE @ended::bigint END
             ) * interval '1 microsecond'
 -- end
         ,
@@ -129,20 +128,20 @@ FROM durable.runs
 WHERE runs.ctid >= format('(%s,0)', @from_block::bigint)::tid
   AND runs.ctid < format('(%s,0)', @to_block::bigint)::tid
   AND (
-      runs.state IN (2, 4, 5)
+      runs.state IN (durable.succeeded(), durable.dead(), durable.cancelled())
 -- block: over
           AND runs.finished_at < now() - coalesce(
               (@own::jsonb ->> (abs(runs.lane)::text))::bigint,
-              CASE runs.state WHEN 4 THEN @dead::bigint ELSE @ended::bigint END
+              CASE runs.state WHEN durable.dead() THEN @dead::bigint ELSE @ended::bigint END
           ) * interval '1 microsecond'
 -- end
-      OR runs.state = 1
+      OR runs.state = durable.running()
           AND NOT EXISTS (
               SELECT
               FROM durable.leases
               WHERE leases.claim_id = runs.claim_id
           )
-      OR runs.state = 0
+      OR runs.state = durable.pending()
           AND NOT EXISTS (
               SELECT
               FROM durable.ready
@@ -155,13 +154,13 @@ WHERE runs.ctid >= format('(%s,0)', @from_block::bigint)::tid
               AND EXISTS (
                   SELECT
                   FROM durable.waiting
-                  WHERE waiting.gate = ANY (runs.gates || 0::bigint)
+                  WHERE waiting.gate = ANY (runs.gates || durable.all_permits()::bigint)
                     AND waiting.lane = runs.lane
                     AND waiting.due_at = runs.due_at
                     AND waiting.run_id = runs.id
               )
           )
-      OR runs.state = 0
+      OR runs.state = durable.pending()
           AND runs.gates IS NOT NULL
           AND EXISTS (
               SELECT
@@ -169,7 +168,7 @@ WHERE runs.ctid >= format('(%s,0)', @from_block::bigint)::tid
               WHERE NOT EXISTS (
                   SELECT
                   FROM durable.limit_lanes
-                  WHERE limit_lanes.limit_id = (abs(own.gate) >> 43)::int
+                  WHERE limit_lanes.limit_id = durable.limit_of(abs(own.gate))
                     AND limit_lanes.lane = runs.lane
               )
           )
@@ -184,7 +183,7 @@ INSERT INTO durable.ready (lane, due_at, run_id)
 SELECT runs.lane, runs.due_at, runs.id
 FROM durable.runs
 WHERE runs.id = ANY (@ids::uuid[])
-  AND runs.state = 0
+  AND runs.state = durable.pending()
   AND runs.gates IS NULL
 FOR NO KEY UPDATE SKIP LOCKED
 ON CONFLICT DO NOTHING;
@@ -196,12 +195,12 @@ WITH mended AS MATERIALIZED (
     SELECT runs.id, runs.lane, runs.due_at, runs.gates, runs.limits, runs.strict
     FROM durable.runs
     WHERE runs.id = ANY (@ids::uuid[])
-      AND runs.state = 0
+      AND runs.state = durable.pending()
       AND runs.gates IS NOT NULL
       AND NOT EXISTS (
           SELECT
           FROM durable.waiting
-          WHERE waiting.gate = ANY (runs.gates || 0::bigint)
+          WHERE waiting.gate = ANY (runs.gates || durable.all_permits()::bigint)
             AND waiting.lane = runs.lane
             AND waiting.due_at = runs.due_at
             AND waiting.run_id = runs.id
@@ -210,13 +209,13 @@ WITH mended AS MATERIALIZED (
 ), listed AS (
 -- block: read-lines of mended
     INSERT INTO durable.limit_lanes (limit_id, lane)
-    SELECT DISTINCT (abs(own.gate) >> 43)::int, mended.lane
+    SELECT DISTINCT durable.limit_of(abs(own.gate)), mended.lane
     FROM mended
     CROSS JOIN LATERAL pg_catalog.unnest(mended.gates) AS own (gate)
     WHERE NOT EXISTS (
         SELECT
         FROM durable.limit_lanes known
-        WHERE known.limit_id = (abs(own.gate) >> 43)::int
+        WHERE known.limit_id = durable.limit_of(abs(own.gate))
           AND known.lane = mended.lane
     )
     ORDER BY 1, 2
@@ -226,42 +225,11 @@ WITH mended AS MATERIALIZED (
 -- block: enter-waiting of mended
     INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
     SELECT
-        coalesce(
-            CASE
-                WHEN mended.strict IS NULL THEN mended.gates[1]
-                ELSE (
-                    SELECT mended.gates[wanted.place]
-                    FROM pg_catalog.generate_subscripts(mended.gates, 1) AS wanted (place)
-                    WHERE (
-                        mended.gates[wanted.place] <> ALL (mended.strict)
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = mended.gates[wanted.place]
-                              AND permits.owner = mended.id
-                        )
-                      )
-                      AND (
-                        mended.gates[wanted.place] > 0
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = ANY (mended.strict)
-                              AND permits.owner = mended.id
-                        )
-                      )
-                    ORDER BY wanted.place
-                    LIMIT 1
-                )
-            END,
-            0
-        ),
+        durable.waits_at(mended.id, mended.gates, mended.strict),
         mended.lane,
         mended.due_at,
         mended.id,
-        pg_catalog.cardinality(mended.gates) <> 1
-            OR pg_catalog.cardinality(mended.limits) <> 1
-            OR mended.limits[1] ~ '[*!]'
+        durable.is_more(mended.gates, mended.limits)
     FROM mended
 -- end
     ON CONFLICT DO NOTHING
@@ -285,7 +253,7 @@ WITH unread AS MATERIALIZED (
     SELECT runs.id, runs.lane, runs.due_at, runs.gates
     FROM durable.runs
     WHERE runs.id = ANY (@ids::uuid[])
-      AND runs.state = 0
+      AND runs.state = durable.pending()
       AND runs.gates IS NOT NULL
       AND EXISTS (
           SELECT
@@ -293,7 +261,7 @@ WITH unread AS MATERIALIZED (
           WHERE NOT EXISTS (
               SELECT
               FROM durable.limit_lanes
-              WHERE limit_lanes.limit_id = (abs(own.gate) >> 43)::int
+              WHERE limit_lanes.limit_id = durable.limit_of(abs(own.gate))
                 AND limit_lanes.lane = runs.lane
           )
       )
@@ -301,13 +269,13 @@ WITH unread AS MATERIALIZED (
 ), listed AS (
 -- block: read-lines of unread
     INSERT INTO durable.limit_lanes (limit_id, lane)
-    SELECT DISTINCT (abs(own.gate) >> 43)::int, unread.lane
+    SELECT DISTINCT durable.limit_of(abs(own.gate)), unread.lane
     FROM unread
     CROSS JOIN LATERAL pg_catalog.unnest(unread.gates) AS own (gate)
     WHERE NOT EXISTS (
         SELECT
         FROM durable.limit_lanes known
-        WHERE known.limit_id = (abs(own.gate) >> 43)::int
+        WHERE known.limit_id = durable.limit_of(abs(own.gate))
           AND known.lane = unread.lane
     )
     ORDER BY 1, 2
@@ -317,7 +285,7 @@ WITH unread AS MATERIALIZED (
     INSERT INTO durable.turns (line, due_at, gate)
     SELECT DISTINCT waiting.lane, waiting.due_at, waiting.gate
     FROM unread
-    JOIN durable.waiting ON waiting.gate = ANY (unread.gates || 0::bigint)
+    JOIN durable.waiting ON waiting.gate = ANY (unread.gates || durable.all_permits()::bigint)
         AND waiting.lane = unread.lane
         AND waiting.due_at = unread.due_at
         AND waiting.run_id = unread.id
@@ -364,18 +332,18 @@ WITH keyed AS MATERIALIZED (
     FROM durable.runs
     WHERE runs.id = ANY (@ids::uuid[])
       AND runs.id <> ALL (ARRAY(SELECT kept.id FROM kept))
-      AND runs.state IN (2, 4, 5)
+      AND runs.state IN (durable.succeeded(), durable.dead(), durable.cancelled())
 -- block: over
       AND runs.finished_at < now() - coalesce(
           (@own::jsonb ->> (abs(runs.lane)::text))::bigint,
-          CASE runs.state WHEN 4 THEN @dead::bigint ELSE @ended::bigint END
+          CASE runs.state WHEN durable.dead() THEN @dead::bigint ELSE @ended::bigint END
       ) * interval '1 microsecond'
 -- end
     FOR UPDATE SKIP LOCKED
 ), deleted AS (
     DELETE FROM durable.runs
     WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
-    RETURNING id, 5 AS state, strict
+    RETURNING id, durable.cancelled() AS state, strict
 ), finished AS (
 -- block: end-permits of deleted
     DELETE FROM durable.permits
@@ -383,16 +351,14 @@ WITH keyed AS MATERIALIZED (
     WHERE deleted.strict IS NOT NULL
       AND permits.gate = ANY (deleted.strict)
       AND permits.owner = deleted.id
-      AND (permits.until = 'f' OR deleted.state <> 4)
+      AND (permits.until = durable.until_finished() OR deleted.state <> durable.dead())
     RETURNING permits.gate
 -- end
-), touched AS (
-    SELECT finished.gate FROM finished
 ), freed AS (
--- block: free of touched
+-- block: free of finished
     INSERT INTO durable.turns (line, due_at, gate)
-    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
-    FROM (SELECT DISTINCT touched.gate FROM touched) freed
+    SELECT durable.line_of_gate(freed.gate), clock_timestamp(), freed.gate
+    FROM (SELECT DISTINCT finished.gate FROM finished) freed
 -- end
     RETURNING line
 ), keys_deleted AS (
@@ -444,7 +410,7 @@ WITH locked_runs AS MATERIALIZED (
     SELECT runs.id, runs.claim_id, runs.gates
     FROM durable.runs
     WHERE runs.id = ANY (@ids::uuid[])
-      AND runs.state = 1
+      AND runs.state = durable.running()
       AND coalesce(runs.claim_id::text, '') = @claims::jsonb ->> (runs.id::text)
     FOR NO KEY UPDATE SKIP LOCKED
 ), returned AS (
@@ -453,27 +419,29 @@ WITH locked_runs AS MATERIALIZED (
         attempt = greatest(attempt - 1, 0),
         due_at = now(),
         state = CASE
-            WHEN on_crash <> 0 THEN 4
+            WHEN on_crash <> durable.crash_retry() THEN durable.dead()
 -- block: released
-            WHEN cancel IS NOT NULL THEN 5
-            ELSE 0
+            WHEN cancel IS NOT NULL THEN durable.cancelled()
+            ELSE durable.pending()
 -- end
         END,
-        finished_at = CASE WHEN cancel IS NOT NULL OR on_crash <> 0 THEN now() END
+        finished_at = CASE
+            WHEN cancel IS NOT NULL OR on_crash <> durable.crash_retry() THEN now()
+        END
     WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
-      AND state = 1
+      AND state = durable.running()
     RETURNING
         id, lane, due_at, state, crash_count, worker, cancel, gates, limits, strict
 ), listed AS (
 -- block: read-lines of returned
     INSERT INTO durable.limit_lanes (limit_id, lane)
-    SELECT DISTINCT (abs(own.gate) >> 43)::int, returned.lane
+    SELECT DISTINCT durable.limit_of(abs(own.gate)), returned.lane
     FROM returned
     CROSS JOIN LATERAL pg_catalog.unnest(returned.gates) AS own (gate)
     WHERE NOT EXISTS (
         SELECT
         FROM durable.limit_lanes known
-        WHERE known.limit_id = (abs(own.gate) >> 43)::int
+        WHERE known.limit_id = durable.limit_of(abs(own.gate))
           AND known.lane = returned.lane
     )
     ORDER BY 1, 2
@@ -485,51 +453,20 @@ WITH locked_runs AS MATERIALIZED (
     SELECT returned.lane, returned.due_at, returned.id
     FROM returned
 -- end
-    WHERE returned.state = 0
+    WHERE returned.state = durable.pending()
       AND returned.gates IS NULL
 ), lined AS (
 -- block: enter-waiting of returned
     INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
     SELECT
-        coalesce(
-            CASE
-                WHEN returned.strict IS NULL THEN returned.gates[1]
-                ELSE (
-                    SELECT returned.gates[wanted.place]
-                    FROM pg_catalog.generate_subscripts(returned.gates, 1) AS wanted (place)
-                    WHERE (
-                        returned.gates[wanted.place] <> ALL (returned.strict)
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = returned.gates[wanted.place]
-                              AND permits.owner = returned.id
-                        )
-                      )
-                      AND (
-                        returned.gates[wanted.place] > 0
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = ANY (returned.strict)
-                              AND permits.owner = returned.id
-                        )
-                      )
-                    ORDER BY wanted.place
-                    LIMIT 1
-                )
-            END,
-            0
-        ),
+        durable.waits_at(returned.id, returned.gates, returned.strict),
         returned.lane,
         returned.due_at,
         returned.id,
-        pg_catalog.cardinality(returned.gates) <> 1
-            OR pg_catalog.cardinality(returned.limits) <> 1
-            OR returned.limits[1] ~ '[*!]'
+        durable.is_more(returned.gates, returned.limits)
     FROM returned
 -- end
-    WHERE returned.state = 0
+    WHERE returned.state = durable.pending()
       AND returned.gates IS NOT NULL
     RETURNING gate, lane, due_at
 ), announced AS (
@@ -541,7 +478,7 @@ WITH locked_runs AS MATERIALIZED (
 ), over AS (
     SELECT returned.id, returned.state, returned.strict
     FROM returned
-    WHERE returned.state >= 2
+    WHERE durable.is_ended(returned.state)
 ), finished AS (
 -- block: end-permits of over
     DELETE FROM durable.permits
@@ -549,7 +486,7 @@ WITH locked_runs AS MATERIALIZED (
     WHERE over.strict IS NOT NULL
       AND permits.gate = ANY (over.strict)
       AND permits.owner = over.id
-      AND (permits.until = 'f' OR over.state <> 4)
+      AND (permits.until = durable.until_finished() OR over.state <> durable.dead())
     RETURNING permits.gate
 -- end
 ), gone AS (
@@ -563,19 +500,7 @@ WITH locked_runs AS MATERIALIZED (
             coalesce(array_agg(staying.run ORDER BY staying.run), '{}'),
             CASE
                 WHEN permits.k = cardinality(permits.runs) THEN count(*)
-                ELSE coalesce(
-                    sum(
-                        (
-                            SELECT coalesce(
-                                runs.weights[array_position(runs.gates, permits.gate)],
-                                1
-                            )
-                            FROM durable.runs
-                            WHERE runs.id = staying.run
-                        )
-                    ),
-                    0
-                )
+                ELSE coalesce(sum(durable.weight_of(staying.run, permits.gate)), 0)
             END
         FROM unnest(permits.runs) AS staying (run)
         WHERE staying.run NOT IN (SELECT gone.id FROM gone)
@@ -596,7 +521,7 @@ WITH locked_runs AS MATERIALIZED (
 ), freed AS (
 -- block: free of touched
     INSERT INTO durable.turns (line, due_at, gate)
-    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    SELECT durable.line_of_gate(freed.gate), clock_timestamp(), freed.gate
     FROM (SELECT DISTINCT touched.gate FROM touched) freed
 -- end
     RETURNING line
@@ -607,12 +532,12 @@ WITH locked_runs AS MATERIALIZED (
         now(),
         returned.state,
         CASE
-            WHEN returned.state = 5 THEN returned.cancel
+            WHEN returned.state = durable.cancelled() THEN returned.cancel
             ELSE @stranded_dead::text
         END,
         abs(returned.lane)
     FROM returned
-    WHERE returned.state <> 0
+    WHERE returned.state <> durable.pending()
     ON CONFLICT DO NOTHING
 )
 SELECT
@@ -620,14 +545,7 @@ SELECT
     returned.lane,
     lanes.queue,
     lanes.job,
-    coalesce(
-        (
-            SELECT workers.name
-            FROM durable.workers
-            WHERE workers.id = returned.worker
-        ),
-        '?'
-    )::text AS worker,
+    coalesce(durable.worker_name(returned.worker), '?')::text AS worker,
     returned.state,
     returned.crash_count,
     ARRAY(SELECT DISTINCT freed.line FROM freed)::int[] AS freed
@@ -691,7 +609,7 @@ WITH released AS (
         FROM durable.permits stale
         WHERE stale.at < now() - interval '1 minute'
           AND CASE stale.until
-              WHEN 's' THEN NOT EXISTS (
+              WHEN durable.until_settled() THEN NOT EXISTS (
                       SELECT
                       FROM durable.leases
                       WHERE leases.claim_id = stale.owner
@@ -701,27 +619,29 @@ WITH released AS (
                       FROM durable.runs
                       WHERE runs.id = ANY (stale.runs)
                         AND runs.claim_id = stale.owner
-                        AND runs.state = 1
+                        AND runs.state = durable.running()
                   )
-              WHEN 'x' THEN stale.expires_at < now() - interval '1 hour'
+              WHEN durable.until_expires() THEN stale.expires_at < now() - interval '1 hour'
               ELSE NOT EXISTS (
                   SELECT
                   FROM durable.runs
                   WHERE runs.id = stale.owner
-                    AND (runs.state < 2 OR stale.until = 'k' AND runs.state = 4)
+                    AND (
+                        durable.is_unfinished(runs.state)
+                        OR stale.until = durable.until_finished_or_revived()
+                        AND runs.state = durable.dead()
+                    )
               )
           END
         LIMIT @most
         FOR UPDATE SKIP LOCKED
     ))
     RETURNING gate
-), touched AS (
-    SELECT released.gate FROM released
 ), freed AS (
--- block: free of touched
+-- block: free of released
     INSERT INTO durable.turns (line, due_at, gate)
-    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
-    FROM (SELECT DISTINCT touched.gate FROM touched) freed
+    SELECT durable.line_of_gate(freed.gate), clock_timestamp(), freed.gate
+    FROM (SELECT DISTINCT released.gate FROM released) freed
 -- end
 )
 SELECT released.gate
@@ -846,7 +766,7 @@ DELETE FROM durable.gates
 WHERE gate = ANY (ARRAY(
     SELECT old.gate
     FROM durable.gates old
-    JOIN durable.limits ON limits.id = (abs(old.gate) >> 43)::int
+    JOIN durable.limits ON limits.id = durable.limit_of(abs(old.gate))
     CROSS JOIN (SELECT (extract(epoch FROM now()) * 1000000)::bigint AS now) moment
     WHERE (old.not_before IS NULL OR old.not_before < now())
       AND coalesce(old.tat, 0) / 1000 + limits.period < moment.now

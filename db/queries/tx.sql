@@ -1,5 +1,3 @@
--- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
-
 -- name: GuardRun :many
 -- In the caller's transaction: locks the run, if it still belongs to the claim,
 -- until that transaction ends, and reclaim passes it over meanwhile. The id returned is
@@ -11,7 +9,7 @@ SELECT id
 FROM durable.runs
 WHERE id = @id::uuid
   AND claim_id = @claim_id::uuid
-  AND state = 1
+  AND state = durable.running()
 FOR UPDATE;
 
 -- name: CompleteRun :many
@@ -22,12 +20,12 @@ FOR UPDATE;
 -- Idempotent: a repeat in one transaction, or a late call, returns no row.
 WITH completed AS (
     UPDATE durable.runs
-    SET state = 2,
+    SET state = durable.succeeded(),
         finished_at = statement_timestamp(),
         result = sqlc.narg(result)::json
     WHERE id = @id::uuid
       AND claim_id = @claim_id::uuid
-      AND state = 1
+      AND state = durable.running()
     RETURNING id, fence, attempt, worker, started_at
 ), recorded AS (
     INSERT INTO durable.attempts (
@@ -37,15 +35,8 @@ WITH completed AS (
         completed.id,
         completed.fence,
         completed.attempt,
-        1,
-        coalesce(
-            (
-                SELECT workers.name
-                FROM durable.workers
-                WHERE workers.id = completed.worker
-            ),
-            ''
-        ),
+        durable.success(),
+        coalesce(durable.worker_name(completed.worker), ''),
         completed.started_at,
         statement_timestamp(),
         sqlc.narg(log)::text
@@ -65,7 +56,7 @@ SELECT id
 FROM durable.runs
 WHERE id = @id::uuid
   AND claim_id = @claim_id::uuid
-  AND state = 1
+  AND state = durable.running()
 FOR NO KEY UPDATE;
 
 -- name: NotifyAtCommit :many
@@ -92,7 +83,9 @@ WITH instant AS MATERIALIZED (
     SELECT coalesce(
             pg_catalog.bool_and(
                 NOT pg_catalog.pg_try_advisory_xact_lock_shared(
-                    lanes.lane | ((instant.micros / 100000::bigint) & 4095::bigint)
+                    lanes.lane | (
+                        (instant.micros / durable.tenth()::bigint) & durable.tenth_bits()::bigint
+                    )
                 )
             ),
             false
@@ -102,7 +95,8 @@ WITH instant AS MATERIALIZED (
 )
 SELECT
     CASE
-        WHEN watched.by_some THEN 100000::bigint - instant.micros % 100000::bigint
+        WHEN watched.by_some
+            THEN durable.tenth()::bigint - instant.micros % durable.tenth()::bigint
         WHEN pg_catalog.pg_notify(@channel::text, @payload::text) IS NULL THEN 0::bigint
         ELSE 0::bigint
     END::bigint AS rest

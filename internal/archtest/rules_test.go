@@ -91,7 +91,7 @@ func wordsElsewhere(t tree) []string {
 		}
 		ast.Inspect(f.syntax, func(n ast.Node) bool {
 			if call, ok := n.(*ast.CallExpr); ok {
-				if called, ok := call.Fun.(*ast.SelectorExpr); ok && called.Sel.Name == "fail" {
+				if called, ok := call.Fun.(*ast.SelectorExpr); ok && strings.EqualFold(called.Sel.Name, "fail") {
 					return false // it names the call that has failed
 				}
 			}
@@ -131,9 +131,8 @@ func inQueries(t tree, each func(file, text string)) {
 }
 
 var (
-	blockBegin = regexp.MustCompile(`^-- block: ([a-z-]+)(?: of (\w+))?$`)
 	entersLine = regexp.MustCompile(`INSERT INTO durable\.(ready|waiting)\b`)
-	becomesDue = regexp.MustCompile(`(?s)INSERT INTO durable\.runs\b|UPDATE durable\.runs\s+SET[^;]*?\bstate = (?:0,|CASE[^;]*?\b(?:ELSE|THEN) 0\b|CASE[^;]*?@outcomes)`)
+	becomesDue = regexp.MustCompile(`(?s)INSERT INTO durable\.runs\b|UPDATE durable\.runs\s+SET[^;]*?\bstate = (?:0,|durable\.pending\(\),|CASE[^;]*?\b(?:ELSE|THEN) (?:0\b|durable\.pending\(\))|CASE[^;]*?@outcomes)`)
 	writesRuns = map[string]string{"ready": "-- block: enter-line", "waiting": "-- block: enter-waiting"}
 )
 
@@ -175,74 +174,34 @@ func strandedPending(t tree) []string {
 	return findings
 }
 
-// unlikeBlocks finds blocks of SQL of one name that differ, and blocks that do not
-// end or stand only once. The block of a CTE ("-- block: NAME of CTE") may name it
-// differently each time, and a line may begin anywhere.
-func unlikeBlocks(t tree) []string {
+// strayLines finds inserts of runs into their lines outside of the blocks for that.
+func strayLines(t tree) []string {
 	var findings []string
-	type place struct {
-		where, text string
-		times       int
-	}
-	known := map[string]*place{}
 	inQueries(t, func(file, text string) {
-		var name, of, where, statement string
-		var body []string
-		open := false
+		var block, statement string
 		for i, line := range strings.Split(text, "\n") {
-			at := fmt.Sprintf("%s:%d", file, i+1)
 			if m := blockBegin.FindStringSubmatch(line); m != nil {
-				if open {
-					findings = append(findings, where+": the block "+name+" does not end")
-				}
-				name, of, where, body, open = m[1], m[2], at, nil, true
-				continue
+				block = m[1]
 			}
 			switch {
-			case line == "-- end" && open:
-				open = false
-				same := alike(body, of)
-				if known[name] == nil {
-					known[name] = &place{where: where, text: same}
-				}
-				if known[name].times++; known[name].text != same {
-					findings = append(findings, fmt.Sprintf("%s: the block %s differs from that of %s", where, name, known[name].where))
-				}
+			case line == "-- end":
+				block = ""
 			case strings.HasPrefix(line, "-- name: "):
 				statement = strings.Fields(line)[2]
-			case open:
-				body = append(body, line)
 			}
-			if m := entersLine.FindStringSubmatch(line); m != nil && (!open || linesOf[name] != m[1]) && mayEnterLine[statement] == "" {
-				findings = append(findings, at+": a run enters its line outside of a block enter-line")
+			m := entersLine.FindStringSubmatch(line)
+			if m != nil && linesOf[block] != m[1] && mayEnterLine[statement] == "" {
+				findings = append(findings, fmt.Sprintf("%s:%d: a run enters its line outside of a block enter-line", file, i+1))
 			}
-		}
-		if open {
-			findings = append(findings, where+": the block "+name+" does not end")
 		}
 	})
-	for name, one := range known {
-		if one.times == 1 {
-			findings = append(findings, one.where+": the block "+name+" stands only once")
-		}
-	}
 	return findings
-}
-
-// alike is the text of a block without its indentation, its last semicolon and the
-// name of its CTE.
-func alike(lines []string, of string) string {
-	text := strings.TrimSuffix(strings.Join(strings.Fields(strings.Join(lines, " ")), " "), ";")
-	if of != "" {
-		text = regexp.MustCompile(`\b`+of+`\b`).ReplaceAllString(text, "CTE")
-	}
-	return text
 }
 
 func TestRulesAreWrittenOnce(t *testing.T) {
 	holds(t, decidedElsewhere)
 	holds(t, wordsElsewhere)
-	holds(t, unlikeBlocks)
+	holds(t, strayLines)
 	holds(t, strandedPending)
 	if len(storedWords(house(t))) < 8 {
 		t.Errorf("the words of %s are not found: %v", rulesDir, storedWords(house(t)))
@@ -257,12 +216,12 @@ func TestRulesAreWrittenOnce(t *testing.T) {
 		"store/sqlite/a.go":       "package sqlite\nvar a, b = \"its lease has gone\", \"run\"\n",
 		"db/queries/a.sql":        "-- its lease has gone\nSELECT 'its lease has gone', 'run';\n",
 	}, "store/sqlite/a.go:2: \"its lease has gone\" is rules.Gone", "db/queries/a.sql:2: \"its lease has gone\" is rules.Gone")
-	finds(t, unlikeBlocks, map[string]string{
-		"db/queries/a.sql": "-- name: A :exec\n-- block: over of a\n  SELECT a.x FROM a;\n-- end\n-- block: once\n-- end\n-- name: MendReady :exec\nINSERT INTO durable.ready\n",
-		"db/queries/b.sql": "-- block: over of boy\nSELECT\n   boy.x FROM boy\n-- end\n-- block: over of c\nSELECT c.y FROM c\n-- end\nINSERT INTO durable.ready\n-- block: open\n",
-	}, "db/queries/a.sql:5: the block once stands", "db/queries/b.sql:5: the block over differs",
-		"db/queries/b.sql:8: a run enters", "db/queries/b.sql:9: the block open does not")
+	finds(t, strayLines, map[string]string{
+		"db/queries/a.sql": "-- name: A :exec\n-- block: enter-line of a\nINSERT INTO durable.ready\n-- end\n-- name: MendReady :exec\nINSERT INTO durable.ready\n",
+		"db/queries/b.sql": "-- name: B :exec\n-- block: enter-line of b\nINSERT INTO durable.waiting\n-- end\nINSERT INTO durable.ready\n",
+	}, "db/queries/b.sql:3: a run enters", "db/queries/b.sql:5: a run enters")
 	finds(t, strandedPending, map[string]string{
 		"db/queries/a.sql": "-- name: A :exec\nUPDATE durable.runs\nSET state = 0,\n    due_at = now()\n-- block: enter-line of a\n-- end\n-- name: EnqueueNew :exec\nINSERT INTO durable.runs\n",
-	}, "db/queries/a.sql: A makes runs pending that do not enter waiting", "db/queries/a.sql: EnqueueNew makes runs pending that do not enter ready")
+		"db/queries/b.sql": "-- name: B :exec\nUPDATE durable.runs\nSET state = durable.pending(),\n    due_at = now()\n-- block: enter-waiting of a\n-- end\n",
+	}, "db/queries/b.sql: B makes runs pending that do not enter ready", "db/queries/a.sql: A makes runs pending that do not enter waiting", "db/queries/a.sql: EnqueueNew makes runs pending that do not enter ready")
 }

@@ -5,10 +5,10 @@
 //
 // The stores in memory and SQLite call these functions. PostgreSQL decides in its
 // statements: it is given the thresholds and the sentences as parameters, and what
-// its SQL has to say in several statements is a block between
-// "-- block: NAME" and "-- end", the same letters each time. internal/archtest
-// holds that, and the suite in store/storetest runs each rule as a table on every
-// store.
+// its SQL has to say in several statements is a block of db/blocks, which
+// make generate copies between "-- block: NAME" and "-- end". internal/archtest
+// compares the copies, and the suite in store/storetest runs each rule as a table on
+// every store.
 //
 // Nothing here reads a clock, locks, or writes. Begin reading at Crash in
 // crash.go.

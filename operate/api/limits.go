@@ -16,6 +16,7 @@ func limitRoutes() []route {
 	return []route{
 		{"GET /limits", []string{"name", "caps", "cursor", "limit"}, listLimits},
 		{"GET /limits/key", []string{"name", "key"}, showGate},
+		{"GET /limits/keys", []string{"name", "limit"}, listKeys},
 		{"PATCH /limits", []string{"name"}, changeLimit},
 		{"DELETE /limits", []string{"name"}, deleteLimit},
 		{"POST /limits/release", nil, releasePermit},
@@ -51,6 +52,15 @@ func showGate(c *call) (answer, error) {
 	}
 	gate, err := c.op.Limit(c.r.Context(), name, key)
 	return ok(gate), err
+}
+
+func listKeys(c *call) (answer, error) {
+	name, most := c.name(), int(c.Number("limit", 1, store.MaxKeysListed, operate.KeysListed))
+	if err := c.Err(); err != nil {
+		return answer{}, err
+	}
+	list, err := c.op.LimitKeys(c.r.Context(), name, most)
+	return ok(list), err
 }
 
 // limitPatch is what a limit shall say, or the state that it shall have. What is left

@@ -19,6 +19,7 @@ type limitPage struct {
 
 	Key   string
 	Gate  *operate.GateView // nil: no key is asked for
+	Keys  operate.LimitKeyList
 	Full  int
 	Keyed bool
 }
@@ -57,7 +58,10 @@ func (d *dashboard) limit(ctx context.Context, r *request, name string) (view, e
 	}
 	_, keyed := r.form["key"]
 	shown := limitPage{LimitView: limit, Key: r.form.Get("key"), Keyed: keyed}
-	if keyed || limit.Kind != store.LimitDynamicWindow {
+	if shown.Keys, err = d.operator.LimitKeys(ctx, name, operate.KeysListed); err != nil {
+		return view{}, err
+	}
+	if keyed || shown.Alone() {
 		gate, err := d.operator.Limit(ctx, name, shown.Key)
 		if err != nil {
 			return view{}, err
@@ -67,7 +71,19 @@ func (d *dashboard) limit(ctx context.Context, r *request, name string) (view, e
 			shown.Full = shareOf(float64(gate.InUse) / float64(limit.Max))
 		}
 	}
-	return view{page: "limit", title: limit.Name, section: "limits", data: shown}, nil
+	return view{page: "limit", title: limit.Name, section: "limits", data: &shown}, nil
+}
+
+// Alone reports whether all runs of the limit share one key, as far as is known.
+func (p *limitPage) Alone() bool {
+	keys := p.Keys.Keys
+	return p.Kind != store.LimitDynamicWindow && (len(keys) == 0 || len(keys) == 1 && keys[0].Key == "" && !keys[0].Unnamed)
+}
+
+// Share is how long the bar of a key is that so many runs wait for, in percent: the first key
+// has the longest.
+func (p *limitPage) Share(waiting int64) int {
+	return shareOf(float64(waiting) / float64(max(p.Keys.Keys[0].Waiting.N, 1)))
 }
 
 // limitText is what a limit says, for people.

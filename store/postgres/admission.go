@@ -12,6 +12,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/admit"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -25,15 +26,15 @@ const divisionByZero = "22012"
 // admitRuns admits limited runs. It assumes that no other transaction holds their rows. If one
 // does, it begins again, and for a while it checks the rows before it decides.
 func (s *Store) admitRuns(ctx context.Context, request *store.ClaimRequest, worker int32, got *dealing) error {
-	if !s.heldWaiters.within(heldFor) {
+	if !s.heldWaiters.Within(heldFor) {
 		err := s.admitOnce(ctx, request, worker, got, false)
-		if c := code(err); c != lockNotAvailable && c != divisionByZero {
+		if c := conn.Code(err); c != conn.LockNotAvailable && c != divisionByZero {
 			return err
 		}
-		s.heldWaiters.mark()
+		s.heldWaiters.Mark()
 	}
 	err := s.admitOnce(ctx, request, worker, got, true)
-	if code(err) == lockNotAvailable { // a gate that another admission makes; the turns are there again
+	if conn.Code(err) == conn.LockNotAvailable { // a gate that another admission makes; the turns are there again
 		got.runs, got.dealt = got.runs[:0], 0
 		return nil
 	}
@@ -41,25 +42,25 @@ func (s *Store) admitRuns(ctx context.Context, request *store.ClaimRequest, work
 }
 
 func (s *Store) admitOnce(ctx context.Context, request *store.ClaimRequest, worker int32, got *dealing, careful bool) error {
-	s.sparing.enter(ctx, hotWait)
-	defer s.sparing.leave()
-	conn, err := s.engine.Acquire(ctx)
+	s.db.Sparing.Enter(ctx, conn.HotWait)
+	defer s.db.Sparing.Leave()
+	session, err := s.db.Engine.Acquire(ctx)
 	if err != nil {
 		return err
 	}
-	defer conn.Release()
+	defer session.Release()
 	a := &admission{
-		Store: s, conn: conn, request: request, worker: worker, careful: careful, got: got,
+		Store: s, session: session, request: request, worker: worker, careful: careful, got: got,
 		limits: map[store.LimitID]*store.Limit{}, known: map[admit.GateID]bool{}, caps: map[store.LaneID]queueCap{},
 		said: map[store.RunID][]store.LimitUse{}, names: map[admit.GateID]string{},
 	}
 	got.runs, got.dealt = got.runs[:0], 0
 	if err = a.run(ctx); err != nil {
-		_, _ = conn.Exec(context.WithoutCancel(ctx), queries.Rollback) // one that fails here is closed when it is released
-		if code(err) == lockNotAvailable && len(a.others) > 0 {
-			b := s.guarded(ctx)
-			b.add(queries.MakeGates, a.others)
-			_ = s.send(ctx, conn, b) // the admission has failed, and is repeated
+		_, _ = session.Exec(context.WithoutCancel(ctx), queries.Rollback) // one that fails here is closed when it is released
+		if conn.Code(err) == conn.LockNotAvailable && len(a.others) > 0 {
+			b := s.db.Guarded(ctx)
+			b.Add(queries.MakeGates, a.others)
+			_ = s.db.Send(ctx, session, b) // the admission has failed, and is repeated
 		}
 	}
 	return err
@@ -69,7 +70,7 @@ func (s *Store) admitOnce(ctx context.Context, request *store.ClaimRequest, work
 type admission struct {
 	*Store
 
-	conn    *pgxpool.Conn
+	session *pgxpool.Conn
 	request *store.ClaimRequest
 	worker  int32
 	careful bool
@@ -99,7 +100,7 @@ func (a *admission) run(ctx context.Context) error {
 		return err
 	}
 	if len(gates) == 0 {
-		_, err = a.conn.Exec(ctx, queries.Commit)
+		_, err = a.session.Exec(ctx, queries.Commit)
 		return err
 	}
 	a.input.Room = a.request.Limit
@@ -126,7 +127,7 @@ const spareTurns = 50
 func asked(request *store.ClaimRequest) (lines, takes []int32) {
 	lines, takes = make([]int32, len(request.Admissions)), make([]int32, len(request.Admissions))
 	for i, one := range request.Admissions {
-		lines[i], takes[i] = one.Line, small(one.Take)
+		lines[i], takes[i] = one.Line, conn.Small(one.Take)
 	}
 	return lines, takes
 }
@@ -135,25 +136,25 @@ func asked(request *store.ClaimRequest) (lines, takes []int32) {
 // which it has read what they admit.
 func (a *admission) take(ctx context.Context) (gates []int64, err error) {
 	lines, takes := asked(a.request)
-	b := &batch{names: a.Store.names}
-	b.add(queries.Begin)
-	if a.unpinned {
-		b.add(queries.Pin)
+	b := a.db.NewBatch()
+	b.Add(queries.Begin)
+	if a.db.Unpinned {
+		b.Add(queries.Pin)
 	}
-	if !a.guardsFor(ctx) {
-		lock, statement := limits(ctx, heldLimit)
-		b.add(queries.Guard, lock, statement)
-		b.add(queries.Idle)
+	if !a.db.GuardsFor(ctx) {
+		lock, statement := conn.Limits(ctx, conn.HeldLimit)
+		b.Add(queries.Guard, lock, statement)
+		b.Add(queries.Idle)
 	}
 	var turns []time.Time
-	b.add(queries.TakeTurns, lines, takes, small(a.request.Limit), micro(admit.BusyAgain), int32(spareTurns)).QueryRow(func(row pgx.Row) error {
+	b.Add(queries.TakeTurns, lines, takes, conn.Small(a.request.Limit), conn.Micro(admit.BusyAgain), int32(spareTurns)).QueryRow(func(row pgx.Row) error {
 		return row.Scan(&gates, &turns)
 	})
 	var found []admit.Gate
 	a.used = a.marks.of(a.request.Lanes)
 	a.addReads(b, nil, readDepth{}, &found)
 	began := lease.Elapsed()
-	if err := a.send(ctx, a.conn, b); err != nil {
+	if err := a.db.Send(ctx, a.session, b); err != nil {
 		return nil, err
 	}
 	a.took = lease.Elapsed() - began
@@ -176,10 +177,10 @@ func (a *admission) exhausts(d *admit.Decision) bool {
 func (a *admission) readBelow(ctx context.Context, gates []int64) error {
 	a.input.Waiters, a.used = a.input.Waiters[:0], markArgs{}
 	clear(a.said)
-	b := &batch{names: a.Store.names}
+	b := a.db.NewBatch()
 	a.addLines(b, gates, nil)
 	began := lease.Elapsed()
-	err := a.send(ctx, a.conn, b)
+	err := a.db.Send(ctx, a.session, b)
 	a.took = lease.Elapsed() - began
 	return err
 }
@@ -187,21 +188,21 @@ func (a *admission) readBelow(ctx context.Context, gates []int64) error {
 // addReads reads what locked gates admit, and the first waiters of their lines, depth of each
 // of the admission's own lanes. Without gates it reads those whose turns the transaction has
 // taken; without a depth, as many waiters as each gate may admit.
-func (a *admission) addReads(b *batch, gates []int64, depth readDepth, found *[]admit.Gate) {
-	b.add(queries.ReadLimits, gates).Query(a.scanLimits)
-	b.add(queries.ReadGates, gates).Query(func(rows pgx.Rows) error { return a.scanGates(rows, found) })
+func (a *admission) addReads(b *conn.Batch, gates []int64, depth readDepth, found *[]admit.Gate) {
+	b.Add(queries.ReadLimits, gates).Query(a.scanLimits)
+	b.Add(queries.ReadGates, gates).Query(func(rows pgx.Rows) error { return a.scanGates(rows, found) })
 	a.addLines(b, gates, depth.lines)
-	b.add(queries.ReadLanes, laneNumbers(a.request.Lanes), gates).Query(a.scanLanes)
-	b.add(queries.ReadKept, gates, depth.ofRounds(), small(a.request.Limit)).Query(a.scanKept)
+	b.Add(queries.ReadLanes, laneNumbers(a.request.Lanes), gates).Query(a.scanLanes)
+	b.Add(queries.ReadKept, gates, depth.ofRounds(), conn.Small(a.request.Limit)).Query(a.scanKept)
 }
 
 // addLines reads the lines alone, from the marks that are used unless the depth is given.
-func (a *admission) addLines(b *batch, gates []int64, depth *int32) {
+func (a *admission) addLines(b *conn.Batch, gates []int64, depth *int32) {
 	var marks markArgs
 	if depth == nil {
 		marks = a.used
 	}
-	b.add(queries.ReadLines, laneNumbers(a.request.Lanes), marks.gates, marks.lanes, marks.dues, small(a.request.Limit), depth, gates).Query(a.scanWaiters)
+	b.Add(queries.ReadLines, laneNumbers(a.request.Lanes), marks.gates, marks.lanes, marks.dues, conn.Small(a.request.Limit), depth, gates).Query(a.scanWaiters)
 }
 
 // learn adds gates that were read. depth is how many waiters of each line of the
@@ -279,7 +280,7 @@ func (a *admission) scanWaiters(rows pgx.Rows) error {
 	for rows.Next() {
 		var w admit.Waiter
 		var texts []string
-		if err := rows.Scan(&w.Gate, &w.Lane, &w.DueAt, (*binaryUUID)(&w.Run), &texts); err != nil {
+		if err := rows.Scan(&w.Gate, &w.Lane, &w.DueAt, (*conn.BinaryUUID)(&w.Run), &texts); err != nil {
 			return err
 		}
 		if w.DueAt = w.DueAt.UTC(); texts != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/internal/admit"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -42,14 +43,14 @@ func (a *admission) readMore(ctx context.Context, taken []int64) error {
 	if _, err := a.uses(ctx, nil); err != nil { // of those that were read last
 		return err
 	}
-	b := &batch{names: a.Store.names}
+	b := a.db.NewBatch()
 	a.addRates(b)
 	a.addOwners(b)
 	a.addExecuting(b)
 	if b.Len() == 0 {
 		return nil
 	}
-	return a.send(ctx, a.conn, b)
+	return a.db.Send(ctx, a.session, b)
 }
 
 // uses sets the uses of waiters that use more than their gate, and returns the gates that have
@@ -65,7 +66,7 @@ func (a *admission) uses(ctx context.Context, taken []int64) (others []int64, er
 	if len(set) == 0 {
 		return nil, nil
 	}
-	if err := a.findLimits(ctx, a.conn, set, true); err != nil {
+	if err := a.findLimits(ctx, a.session, set, true); err != nil {
 		return nil, err
 	}
 	find := func(name string) *store.Limit {
@@ -98,7 +99,7 @@ func (a *admission) uses(ctx context.Context, taken []int64) (others []int64, er
 }
 
 // addRates reads the refunds of limits of starts, and the live keys of dynamic windows.
-func (a *admission) addRates(b *batch) {
+func (a *admission) addRates(b *conn.Batch) {
 	var rates []int64
 	at := map[admit.GateID]int{}
 	for i := range a.input.Gates {
@@ -109,7 +110,7 @@ func (a *admission) addRates(b *batch) {
 		rates, at[g.ID] = append(rates, int64(g.ID)), i
 		if g.Limit.Kind == store.LimitDynamicWindow && admit.Parent(g.ID) == g.ID {
 			first, last := gatesOf(g.Limit.ID)
-			b.add(queries.LiveKeys, first, last, a.input.Now.Add(-g.Limit.Period).UnixMicro(), small(store.MaxLimitKeys+1)).Query(func(rows pgx.Rows) error {
+			b.Add(queries.LiveKeys, first, last, a.input.Now.Add(-g.Limit.Period).UnixMicro(), conn.Small(store.MaxLimitKeys+1)).Query(func(rows pgx.Rows) error {
 				live, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.LiveKeysRow])
 				for _, one := range live {
 					g.Live = append(g.Live, admit.LiveKey{Gate: admit.GateID(one.Gate), LastAt: one.LastAt})
@@ -122,7 +123,7 @@ func (a *admission) addRates(b *batch) {
 	if len(rates) == 0 {
 		return
 	}
-	b.add(queries.TakeRefunds, rates).Query(func(rows pgx.Rows) error {
+	b.Add(queries.TakeRefunds, rates).Query(func(rows pgx.Rows) error {
 		refunds, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.TakeRefundsRow])
 		for _, one := range refunds {
 			g := &a.input.Gates[at[admit.GateID(one.Gate)]]
@@ -139,10 +140,10 @@ type owned struct {
 }
 
 // addOwners reads the permits of runs and named owners that may already have some.
-func (a *admission) addOwners(b *batch) {
+func (a *admission) addOwners(b *conn.Batch) {
 	asked := map[owned][]*admit.Use{}
 	var gates []int64
-	var owners uuidArray
+	var owners conn.UUIDs
 	for i := range a.input.Waiters {
 		w := &a.input.Waiters[i]
 		for j := range w.Uses {
@@ -162,7 +163,7 @@ func (a *admission) addOwners(b *batch) {
 	if len(gates) == 0 {
 		return
 	}
-	b.add(queries.Owners, gates, owners).Query(func(rows pgx.Rows) error {
+	b.Add(queries.Owners, gates, owners).Query(func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.OwnersRow])
 		for _, one := range found {
 			for _, use := range asked[owned{admit.GateID(one.Gate), one.Owner}] {
@@ -177,7 +178,7 @@ func (a *admission) addOwners(b *batch) {
 const executingMost = 1000
 
 // addExecuting reads the executing runs of limits whose newer runs cancel older ones.
-func (a *admission) addExecuting(b *batch) {
+func (a *admission) addExecuting(b *conn.Batch) {
 	var gates []int64
 	at := map[int64]int{}
 	wanted := map[admit.GateID]bool{}
@@ -195,7 +196,7 @@ func (a *admission) addExecuting(b *batch) {
 	if len(gates) == 0 {
 		return
 	}
-	b.add(queries.Executing, gates, small(executingMost)).Query(func(rows pgx.Rows) error {
+	b.Add(queries.Executing, gates, conn.Small(executingMost)).Query(func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.ExecutingRow])
 		for _, one := range found {
 			g := &a.input.Gates[at[one.Gate]]
@@ -214,12 +215,12 @@ func (a *admission) hold(ctx context.Context) error {
 		}
 	}
 	free := map[store.RunID]struct{}{}
-	b := &batch{names: a.Store.names}
-	b.add(queries.FreeWaiters, c.gates, c.lanes, c.dues, c.ids).Query(scanInto(free))
+	b := a.db.NewBatch()
+	b.Add(queries.FreeWaiters, c.gates, c.lanes, c.dues, c.ids).Query(conn.ScanInto(free))
 	if len(c.ids) == 0 {
 		return nil
 	}
-	if err := a.send(ctx, a.conn, b); err != nil {
+	if err := a.db.Send(ctx, a.session, b); err != nil {
 		return err
 	}
 	for i := range a.input.Waiters {

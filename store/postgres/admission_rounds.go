@@ -10,6 +10,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/admit"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -62,7 +63,7 @@ func (a *admission) entered(taken []int64) (gates []int64) {
 
 // addEntries reads the first waiters of the lines that wait in the rounds of the gates whose
 // turns the admission has taken; free are the gates that it has locked since.
-func (a *admission) addEntries(b *batch, taken, free []int64) {
+func (a *admission) addEntries(b *conn.Batch, taken, free []int64) {
 	counts := map[admit.GateID]int{}
 	for i := range a.input.Rounds {
 		counts[a.input.Rounds[i].Gate]++
@@ -90,14 +91,14 @@ type entryRead struct {
 	low time.Time // from where it was read; zero: from its beginning
 }
 
-func (a *admission) addReadEntries(b *batch, entries []entryRead) {
+func (a *admission) addReadEntries(b *conn.Batch, entries []entryRead) {
 	var p queries.ReadEntriesParams
 	for _, one := range entries {
 		p.Lines, p.Lanes = append(p.Lines, int64(one.e.Line)), append(p.Lanes, one.e.Lane)
-		p.Depths, p.Lows = append(p.Depths, small(one.e.Depth)), append(p.Lows, one.low)
+		p.Depths, p.Lows = append(p.Depths, conn.Small(one.e.Depth)), append(p.Lows, one.low)
 	}
 	if len(p.Lines) > 0 {
-		b.add(queries.ReadEntries, p.Lines, p.Lanes, p.Depths, p.Lows).Query(a.scanWaiters)
+		b.Add(queries.ReadEntries, p.Lines, p.Lanes, p.Depths, p.Lows).Query(a.scanWaiters)
 	}
 }
 
@@ -123,9 +124,9 @@ func (a *admission) readShallow(ctx context.Context) error {
 	if len(shallow) == 0 {
 		return nil
 	}
-	b := &batch{names: a.Store.names}
+	b := a.db.NewBatch()
 	a.addReadEntries(b, shallow)
-	return a.send(ctx, a.conn, b)
+	return a.db.Send(ctx, a.session, b)
 }
 
 // markEntries remembers where the lines begin that were read as entries of rounds; gone are
@@ -158,11 +159,11 @@ func (a *admission) markEntries(gone map[store.RunID]struct{}) {
 const roundRest = 2 * time.Second
 
 // addWaits reads the keys of a dynamic window that wait in the round of the gate that they share.
-func (a *admission) addWaits(b *batch, g *admit.Gate) {
+func (a *admission) addWaits(b *conn.Batch, g *admit.Gate) {
 	if !slices.ContainsFunc(a.input.Rounds, func(e admit.Entry) bool { return e.Gate == g.ID }) {
 		return
 	}
-	b.add(queries.KeysInRound, int64(g.ID), small(store.MaxLimitKeys+1)).Query(func(rows pgx.Rows) error {
+	b.Add(queries.KeysInRound, int64(g.ID), conn.Small(store.MaxLimitKeys+1)).Query(func(rows pgx.Rows) error {
 		keys, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 		for _, key := range keys {
 			g.Waits = append(g.Waits, admit.GateID(key))
@@ -172,20 +173,20 @@ func (a *admission) addWaits(b *batch, g *admit.Gate) {
 }
 
 // addRounds writes where lines wait now.
-func addRounds(b *batch, d *admit.Decision) {
+func addRounds(b *conn.Batch, d *admit.Decision) {
 	if len(d.Unpark) > 0 {
 		var p queries.LeaveRoundsParams
 		for i := range d.Unpark {
 			p.Lines, p.Lanes = append(p.Lines, int64(d.Unpark[i].Line)), append(p.Lanes, d.Unpark[i].Lane)
 		}
-		b.add(queries.LeaveRounds, p.Lines, p.Lanes)
+		b.Add(queries.LeaveRounds, p.Lines, p.Lanes)
 	}
 	if len(d.Served) > 0 {
 		var p queries.TakeTurnsInRoundsParams
 		for _, one := range d.Served {
 			p.Gates, p.Homes, p.Sinces = append(p.Gates, int64(one.Gate)), append(p.Homes, int64(one.Home)), append(p.Sinces, one.Since)
 		}
-		b.add(queries.TakeTurnsInRounds, p.Gates, p.Homes, p.Sinces)
+		b.Add(queries.TakeTurnsInRounds, p.Gates, p.Homes, p.Sinces)
 	}
 	if len(d.Park) == 0 {
 		return
@@ -201,7 +202,7 @@ func addRounds(b *batch, d *admit.Decision) {
 		}
 		p.Needs = append(p.Needs, numberArray(needs))
 	}
-	b.add(queries.EnterRounds, p.Lines, p.Lanes, p.Gates, p.Homes, p.Sinces, p.Needs)
+	b.Add(queries.EnterRounds, p.Lines, p.Lanes, p.Gates, p.Homes, p.Sinces, p.Needs)
 }
 
 // readOthers locks further gates, and lines that wait in rounds, and reads those that are free.
@@ -209,12 +210,12 @@ func (a *admission) readOthers(ctx context.Context, taken, gates []int64) error 
 	var free []int64
 	if len(gates) > 0 {
 		a.others = gates
-		b := &batch{names: a.Store.names}
-		b.add(queries.LockGates, gates).Query(func(rows pgx.Rows) (err error) {
+		b := a.db.NewBatch()
+		b.Add(queries.LockGates, gates).Query(func(rows pgx.Rows) (err error) {
 			free, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 			return err
 		})
-		if err := a.send(ctx, a.conn, b); err != nil {
+		if err := a.db.Send(ctx, a.session, b); err != nil {
 			return err
 		}
 	}
@@ -223,18 +224,18 @@ func (a *admission) readOthers(ctx context.Context, taken, gates []int64) error 
 			a.input.Gates = append(a.input.Gates, admit.Gate{ID: admit.GateID(gate), Busy: true})
 		}
 	}
-	b := &batch{names: a.Store.names}
+	b := a.db.NewBatch()
 	a.addEntries(b, taken, free)
 	reads := slices.DeleteFunc(slices.Clone(free), func(gate int64) bool { return admit.IsSet(admit.GateID(gate)) })
 	var found []admit.Gate
 	if one := int32(1); len(reads) > 0 {
-		a.addReads(b, reads, readDepth{lines: &one, entries: small(a.request.Limit + 1)}, &found)
+		a.addReads(b, reads, readDepth{lines: &one, entries: conn.Small(a.request.Limit + 1)}, &found)
 	}
 	if b.Len() == 0 {
 		return nil
 	}
 	began := lease.Elapsed()
-	if err := a.send(ctx, a.conn, b); err != nil {
+	if err := a.db.Send(ctx, a.session, b); err != nil {
 		return err
 	}
 	a.tookEntries = lease.Elapsed() - began

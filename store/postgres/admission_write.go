@@ -16,6 +16,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/admit"
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -24,7 +25,7 @@ type candidates struct {
 	gates []int64
 	lanes []int32
 	dues  []time.Time
-	ids   uuidArray
+	ids   conn.UUIDs
 }
 
 func (c *candidates) add(w *admit.Waiter) { c.addAt(w, w.Gate, w.DueAt) }
@@ -36,29 +37,29 @@ func (c *candidates) addAt(w *admit.Waiter, gate admit.GateID, due time.Time) {
 
 // write writes what was decided and ends the transaction.
 func (a *admission) write(ctx context.Context, d *admit.Decision) error {
-	b := &batch{names: a.Store.names}
+	b := a.db.NewBatch()
 	a.addLeavers(b, d)
 	a.addRefused(b, d)
 	a.addAsked(b, d)
 	if len(a.lapsed) > 0 {
-		b.add(queries.EndLapsed, a.lapsed)
+		b.Add(queries.EndLapsed, a.lapsed)
 	}
 	gates := a.addPermits(b, d)
 	a.addState(b, d)
 	if n := len(d.Admitted); n > 0 {
-		ids := make(uuidArray, n)
+		ids := make(conn.UUIDs, n)
 		for i := range d.Admitted {
 			ids[i] = d.Admitted[i].Run
 		}
-		b.add(queries.StartAdmitted, uuid.UUID(a.request.Claim), a.worker, a.input.Now, ids, micro(a.request.Duration), a.request.Alone, gates, strictly(d)).Query(a.got.scan)
+		b.Add(queries.StartAdmitted, uuid.UUID(a.request.Claim), a.worker, a.input.Now, ids, conn.Micro(a.request.Duration), a.request.Alone, gates, strictly(d)).Query(a.got.scan)
 	}
 	exhausts, left := a.exhausts(d), false
 	if exhausts {
 		lines, _ := asked(a.request)
-		b.add(queries.TurnsLeft, lines, micro(store.WakeAhead)).QueryRow(func(row pgx.Row) error { return row.Scan(&left) })
+		b.Add(queries.TurnsLeft, lines, conn.Micro(store.WakeAhead)).QueryRow(func(row pgx.Row) error { return row.Scan(&left) })
 	}
-	b.add(queries.Commit)
-	if err := a.send(ctx, a.conn, b); err != nil {
+	b.Add(queries.Commit)
+	if err := a.db.Send(ctx, a.session, b); err != nil {
 		return err
 	}
 	if exhausts {
@@ -69,9 +70,9 @@ func (a *admission) write(ctx context.Context, d *admit.Decision) error {
 	a.order(d)
 	a.mark(d)
 	if len(d.Cancel) > 0 {
-		a.hint()
+		a.wake.Hint()
 	}
-	a.hintFreed(a.freed, a.freed)
+	a.wake.HintFreed(a.freed, a.freed)
 	return nil
 }
 
@@ -85,7 +86,7 @@ func (a *admission) order(d *admit.Decision) {
 }
 
 // addLeavers takes waiters out of their lines, and puts those that move into others.
-func (a *admission) addLeavers(b *batch, d *admit.Decision) {
+func (a *admission) addLeavers(b *conn.Batch, d *admit.Decision) {
 	var left, moved candidates
 	for i := range d.Admitted {
 		left.add(&d.Admitted[i].Waiter)
@@ -100,16 +101,16 @@ func (a *admission) addLeavers(b *batch, d *admit.Decision) {
 	if len(left.ids) == 0 {
 		return
 	}
-	b.add(queries.LeaveLines, left.ids, left.gates, left.lanes, left.dues)
+	b.Add(queries.LeaveLines, left.ids, left.gates, left.lanes, left.dues)
 	if len(moved.ids) > 0 {
-		b.add(queries.MoveWaiters, moved.gates, moved.lanes, moved.dues, moved.ids)
+		b.Add(queries.MoveWaiters, moved.gates, moved.lanes, moved.dues, moved.ids)
 	}
 }
 
 // addRefused ends runs that may not wait, and puts others off.
-func (a *admission) addRefused(b *batch, d *admit.Decision) {
+func (a *admission) addRefused(b *conn.Batch, d *admit.Decision) {
 	var later candidates
-	var over uuidArray
+	var over conn.UUIDs
 	dues, states, reasons := map[string]string{}, map[string]int{}, map[string]string{}
 	for i := range d.Refused {
 		r := &d.Refused[i]
@@ -124,12 +125,12 @@ func (a *admission) addRefused(b *batch, d *admit.Decision) {
 		states[id], reasons[id] = int(r.State), r.Reason
 	}
 	if len(later.ids) > 0 {
-		b.add(queries.MoveWaiters, later.gates, later.lanes, later.dues, later.ids)
-		b.add(queries.PostponeRuns, jsonText(dues), later.ids)
+		b.Add(queries.MoveWaiters, later.gates, later.lanes, later.dues, later.ids)
+		b.Add(queries.PostponeRuns, jsonText(dues), later.ids)
 	}
 	if len(over) > 0 {
-		b.add(queries.RefuseRuns, jsonText(states), over, jsonText(reasons)).Query(func(rows pgx.Rows) error {
-			return scanFreed(rows, &a.freed, func(uuid.UUID) {})
+		b.Add(queries.RefuseRuns, jsonText(states), over, jsonText(reasons)).Query(func(rows pgx.Rows) error {
+			return conn.ScanFreed(rows, &a.freed, func(uuid.UUID) {})
 		})
 	}
 }
@@ -144,7 +145,7 @@ func jsonText(v any) string {
 }
 
 // addAsked asks runs to end for newer ones.
-func (a *admission) addAsked(b *batch, d *admit.Decision) {
+func (a *admission) addAsked(b *conn.Batch, d *admit.Decision) {
 	for _, id := range d.Cancel {
 		name := ""
 		for i := range a.input.Gates {
@@ -154,15 +155,15 @@ func (a *admission) addAsked(b *batch, d *admit.Decision) {
 				}
 			}
 		}
-		b.add(queries.AskOldest, uuidArray{id}, rules.Oldest(name))
+		b.Add(queries.AskOldest, conn.UUIDs{id}, rules.Oldest(name))
 	}
 }
 
 // addPermits writes permits, and returns the gates in which the claim has its own.
-func (a *admission) addPermits(b *batch, d *admit.Decision) (own []int64) {
+func (a *admission) addPermits(b *conn.Batch, d *admit.Decision) (own []int64) {
 	own = []int64{}
 	var p queries.InsertPermitsParams
-	var owners uuidArray
+	var owners conn.UUIDs
 	var expiries []*time.Time
 	sorted := slices.Clone(d.Permits)
 	slices.SortStableFunc(sorted, func(x, y admit.Permit) int {
@@ -174,12 +175,12 @@ func (a *admission) addPermits(b *batch, d *admit.Decision) (own []int64) {
 			one.Owner = uuid.UUID(a.request.Claim)
 			own = append(own, int64(one.Gate))
 		}
-		p.Gates, owners, expiries = append(p.Gates, int64(one.Gate)), append(owners, one.Owner), append(expiries, timeOrNull(one.ExpiresAt))
-		p.Places, p.Untils = append(p.Places, small(one.Weight)), append(p.Untils, string(rune(one.Until)))
+		p.Gates, owners, expiries = append(p.Gates, int64(one.Gate)), append(owners, one.Owner), append(expiries, conn.TimeOrNull(one.ExpiresAt))
+		p.Places, p.Untils = append(p.Places, conn.Small(one.Weight)), append(p.Untils, string(rune(one.Until)))
 		p.Runs = append(p.Runs, idArray(one.Runs))
 	}
 	if len(sorted) > 0 {
-		b.add(queries.InsertPermits, p.Gates, owners, expiries, p.Places, p.Untils, p.Runs)
+		b.Add(queries.InsertPermits, p.Gates, owners, expiries, p.Places, p.Untils, p.Runs)
 	}
 	return own
 }
@@ -195,7 +196,7 @@ func strictly(d *admit.Decision) bool {
 }
 
 // addState writes what the gates remember: turns, kept places, rates, keys.
-func (a *admission) addState(b *batch, d *admit.Decision) {
+func (a *admission) addState(b *conn.Batch, d *admit.Decision) {
 	addRounds(b, d)
 	addTurns(b, queries.InsertTurns, d.Turns)
 	addTurns(b, queries.AddTurns, d.Due)
@@ -204,14 +205,14 @@ func (a *admission) addState(b *batch, d *admit.Decision) {
 		for _, one := range d.Keep {
 			k.Gates, k.Lanes, k.Expiries = append(k.Gates, int64(one.Gate)), append(k.Lanes, one.Lane), append(k.Expiries, one.ExpiresAt)
 		}
-		b.add(queries.Keep, k.Gates, k.Lanes, k.Expiries)
+		b.Add(queries.Keep, k.Gates, k.Lanes, k.Expiries)
 	}
 	if len(d.Unkeep) > 0 {
 		var k queries.UnkeepParams
 		for _, one := range d.Unkeep {
 			k.Gates, k.Lanes = append(k.Gates, int64(one.Gate)), append(k.Lanes, one.Lane)
 		}
-		b.add(queries.Unkeep, k.Gates, k.Lanes)
+		b.Add(queries.Unkeep, k.Gates, k.Lanes)
 	}
 	addRates(b, d.Rates)
 	if len(a.names) > 0 {
@@ -219,11 +220,11 @@ func (a *admission) addState(b *batch, d *admit.Decision) {
 		for gate, key := range a.names {
 			n.Gates, n.Keys = append(n.Gates, int64(gate)), append(n.Keys, key)
 		}
-		b.add(queries.NameGates, n.Gates, n.Keys)
+		b.Add(queries.NameGates, n.Gates, n.Keys)
 	}
 }
 
-func addTurns(b *batch, statement string, turns []admit.Turn) {
+func addTurns(b *conn.Batch, statement string, turns []admit.Turn) {
 	if len(turns) == 0 {
 		return
 	}
@@ -231,10 +232,10 @@ func addTurns(b *batch, statement string, turns []admit.Turn) {
 	for _, one := range turns {
 		t.Lines, t.Dues, t.Gates = append(t.Lines, one.Line), append(t.Dues, one.DueAt), append(t.Gates, int64(one.Gate))
 	}
-	b.add(statement, t.Lines, t.Dues, t.Gates)
+	b.Add(statement, t.Lines, t.Dues, t.Gates)
 }
 
-func addRates(b *batch, rates []admit.GateRate) {
+func addRates(b *conn.Batch, rates []admit.GateRate) {
 	if len(rates) == 0 {
 		return
 	}
@@ -245,7 +246,7 @@ func addRates(b *batch, rates []admit.GateRate) {
 		r.BucketAts, r.BucketNs = append(r.BucketAts, numberArray(one.At)), append(r.BucketNs, numberArray(one.Count))
 		r.Sinces, r.LastAts = append(r.Sinces, one.Since), append(r.LastAts, one.LastAt)
 	}
-	b.add(queries.WriteRates, r.Gates, r.Tats, r.BucketAts, r.BucketNs, r.Sinces, r.LastAts)
+	b.Add(queries.WriteRates, r.Gates, r.Tats, r.BucketAts, r.BucketNs, r.Sinces, r.LastAts)
 }
 
 // numberArray writes an array of numbers as PostgreSQL reads it from text.

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -35,19 +36,19 @@ func (s *Store) Renew(ctx context.Context, claims []lease.ClaimID, d time.Durati
 	}
 	if len(claims) >= shared {
 		renewed, err := s.renewTogether(ctx, claims, d)
-		if !refusesStatement(err) || ctx.Err() != nil {
+		if !conn.RefusesStatement(err) || ctx.Err() != nil {
 			if err != nil {
-				return nil, s.fail("renew leases", err)
+				return nil, s.db.Fail("renew leases", err)
 			}
 			return renewed, nil
 		}
-		s.config.Logger.Warn("leases cannot be renewed together, renewing each by itself", "event", "lease.renewed_singly", "leases", len(claims), "error", err)
+		s.db.Log.Warn("leases cannot be renewed together, renewing each by itself", "event", "lease.renewed_singly", "leases", len(claims), "error", err)
 	}
 	all := make([]lease.ClaimID, 0, len(claims))
 	for some := range slices.Chunk(claims, mapRuns) {
 		renewed, err := s.renewEach(ctx, some, d)
 		if err != nil {
-			return nil, s.fail("renew leases", err)
+			return nil, s.db.Fail("renew leases", err)
 		}
 		all = append(all, renewed...)
 	}
@@ -56,13 +57,13 @@ func (s *Store) Renew(ctx context.Context, claims []lease.ClaimID, d time.Durati
 
 // renewEach renews some leases, each in its row.
 func (s *Store) renewEach(ctx context.Context, claims []lease.ClaimID, d time.Duration) (renewed []lease.ClaimID, err error) {
-	err = s.repeat(ctx, func() error {
-		b := s.guarded(ctx)
-		b.add(queries.RenewLeases, micro(d), uuids(claims)).Query(func(rows pgx.Rows) error {
+	err = s.db.Repeat(ctx, func() error {
+		b := s.db.Guarded(ctx)
+		b.Add(queries.RenewLeases, conn.Micro(d), conn.ClaimIDs(claims)).Query(func(rows pgx.Rows) error {
 			renewed = make([]lease.ClaimID, 0, len(claims))
-			return scanIDs(rows, func(id uuid.UUID) { renewed = append(renewed, lease.ClaimID(id)) })
+			return conn.ScanIDs(rows, func(id uuid.UUID) { renewed = append(renewed, lease.ClaimID(id)) })
 		})
-		return s.sendRenewal(ctx, b)
+		return s.db.Beats.Send(ctx, b)
 	})
 	return renewed, err
 }
@@ -135,14 +136,14 @@ func (s *Store) renewTogether(ctx context.Context, claims []lease.ClaimID, d tim
 	}
 	join, part := b.difference(asked)
 	for range beatRounds {
-		if err := s.repeat(ctx, func() error { return s.sendBeat(ctx, b, d, join, part) }); err != nil {
+		if err := s.db.Repeat(ctx, func() error { return s.sendBeat(ctx, b, d, join, part) }); err != nil {
 			return nil, err
 		}
 		tried := make(map[uuid.UUID]struct{}, len(join))
 		for _, id := range join {
 			tried[id] = struct{}{}
 		}
-		var lost uuidArray
+		var lost conn.UUIDs
 		if lost, part = b.difference(asked); len(part) == 0 && all(lost, tried) {
 			break
 		}
@@ -175,8 +176,8 @@ func (b *beat) follow(ids []uuid.UUID) {
 
 // difference returns which of the leases asked for do not follow the beat, and
 // which others do.
-func (b *beat) difference(asked map[lease.ClaimID]struct{}) (join, part uuidArray) {
-	join, part = uuidArray{}, uuidArray{}
+func (b *beat) difference(asked map[lease.ClaimID]struct{}) (join, part conn.UUIDs) {
+	join, part = conn.UUIDs{}, conn.UUIDs{}
 	for claim := range asked {
 		if _, ok := b.followers[claim]; !ok {
 			join = append(join, uuid.UUID(claim))
@@ -190,7 +191,7 @@ func (b *beat) difference(asked map[lease.ClaimID]struct{}) (join, part uuidArra
 	return join, part
 }
 
-func all(ids uuidArray, of map[uuid.UUID]struct{}) bool {
+func all(ids conn.UUIDs, of map[uuid.UUID]struct{}) bool {
 	for _, id := range ids {
 		if _, ok := of[id]; !ok {
 			return false
@@ -201,21 +202,21 @@ func all(ids uuidArray, of map[uuid.UUID]struct{}) bool {
 
 // sendBeat renews the beat, in one transaction with the leases that join and leave it, and
 // records what follows it then. After an error the earlier belief still counts.
-func (s *Store) sendBeat(ctx context.Context, b *beat, d time.Duration, join, part uuidArray) error {
-	batch := s.guarded(ctx)
-	batch.add(queries.Beat, b.id, micro(d))
+func (s *Store) sendBeat(ctx context.Context, b *beat, d time.Duration, join, part conn.UUIDs) error {
+	batch := s.db.Guarded(ctx)
+	batch.Add(queries.Beat, b.id, conn.Micro(d))
 	if len(part) > 0 {
-		batch.add(queries.LeaveBeat, b.id, part)
+		batch.Add(queries.LeaveBeat, b.id, part)
 	}
 	if len(join) > 0 {
-		batch.add(queries.FollowBeat, b.id, micro(d), join)
+		batch.Add(queries.FollowBeat, b.id, conn.Micro(d), join)
 	}
 	ids := make([]uuid.UUID, 0, len(b.followers)+len(join))
-	batch.add(queries.Followers, b.id).Query(func(rows pgx.Rows) error {
+	batch.Add(queries.Followers, b.id).Query(func(rows pgx.Rows) error {
 		ids = ids[:0]
-		return scanIDs(rows, func(id uuid.UUID) { ids = append(ids, id) })
+		return conn.ScanIDs(rows, func(id uuid.UUID) { ids = append(ids, id) })
 	})
-	if err := s.sendRenewal(ctx, batch); err != nil {
+	if err := s.db.Beats.Send(ctx, batch); err != nil {
 		return err
 	}
 	b.follow(ids)

@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"time"
 
@@ -150,7 +149,7 @@ func TestBeatWaitsForTheReclaim(t *testing.T) {
 			conn := connect(t, store.url)
 			tx, err := conn.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 			require.NoError(t, err)
-			_, err = tx.Exec(t.Context(), strings.ReplaceAll(queries.EndBeats, "durable.", store.schema+"."), []uuid.UUID{}, nil, 1000, nil)
+			_, err = tx.Exec(t.Context(), asSent(t, queries.EndBeats, store.schema+"."), []uuid.UUID{}, nil, 1000, nil)
 			require.NoError(t, err)
 			store.exec(t, tx.Conn(), "delete from %s.leases where expires_at <= now()") // as ReclaimRuns does
 			answer := make(chan []lease.ClaimID, 1)

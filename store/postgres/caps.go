@@ -9,6 +9,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/internal/admit"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -28,12 +29,12 @@ func (s *Store) adoptRuns(ctx context.Context, steps []store.Step) {
 	}
 	lanes, takes := make([]int32, len(capped)), make([]int32, len(capped))
 	for i, step := range capped {
-		lanes[i], takes[i] = step.Lane, small(step.Take)
+		lanes[i], takes[i] = step.Lane, conn.Small(step.Take)
 	}
 	var moved []store.Due
-	err := s.repeat(ctx, func() error {
-		b := s.guarded(ctx)
-		b.add(queries.AdoptRuns, lanes, takes).Query(func(rows pgx.Rows) error {
+	err := s.db.Repeat(ctx, func() error {
+		b := s.db.Guarded(ctx)
+		b.Add(queries.AdoptRuns, lanes, takes).Query(func(rows pgx.Rows) error {
 			found, err := pgx.CollectRows(rows, pgx.RowTo[store.LaneID])
 			moved = moved[:0]
 			for _, lane := range found {
@@ -41,15 +42,15 @@ func (s *Store) adoptRuns(ctx context.Context, steps []store.Step) {
 			}
 			return err
 		})
-		return s.send(ctx, s.engine, b)
+		return s.db.Send(ctx, s.db.Engine, b)
 	})
 	if err != nil {
 		if ctx.Err() == nil {
-			s.config.Logger.Error("the runs of capped queues could not be put under their caps: they wait", "event", "limit.caps_not_applied", "error", err)
+			s.db.Log.Error("the runs of capped queues could not be put under their caps: they wait", "event", "limit.caps_not_applied", "error", err)
 		}
 		return
 	}
-	s.hintDue(moved)
+	s.wake.HintDue(moved)
 }
 
 // queueCap is the cap of a queue.
@@ -81,12 +82,12 @@ func (a *admission) adopt(ctx context.Context) error {
 	if len(c.ids) == 0 {
 		return nil
 	}
-	b := &batch{names: a.Store.names}
-	b.add(queries.AdoptWaiters, c.gates, c.lanes, c.dues, c.ids, caps, names).Query(func(rows pgx.Rows) error {
+	b := a.db.NewBatch()
+	b.Add(queries.AdoptWaiters, c.gates, c.lanes, c.dues, c.ids, caps, names).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var id uuid.UUID
 			var texts []string
-			if err := rows.Scan((*binaryUUID)(&id), &texts); err != nil {
+			if err := rows.Scan((*conn.BinaryUUID)(&id), &texts); err != nil {
 				return err
 			}
 			a.said[id] = limitsOf(texts)
@@ -94,7 +95,7 @@ func (a *admission) adopt(ctx context.Context) error {
 		}
 		return rows.Err()
 	})
-	if err := a.send(ctx, a.conn, b); err != nil {
+	if err := a.db.Send(ctx, a.session, b); err != nil {
 		return err
 	}
 	for _, w := range lacking {

@@ -9,31 +9,32 @@ import (
 
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
 // Declare stores a worker, its jobs and its schedules. The lanes of schedules
 // are created first, in their own transactions, so that their runs find them.
 func (s *Store) Declare(ctx context.Context, declaration store.Declaration) error {
-	if err := s.usable(ctx); err != nil {
-		return s.fail("declare", err)
+	if err := s.schema.Usable(ctx); err != nil {
+		return s.db.Fail("declare", err)
 	}
 	if _, err := s.registerWorker(ctx, declaration.Worker); err != nil {
-		return s.fail("declare", err)
+		return s.db.Fail("declare", err)
 	}
 	d := declaring{Store: s, worker: declaration.Worker}
 	if err := d.limits(ctx, declaration.Limits); err != nil {
-		return s.fail("declare", err)
+		return s.db.Fail("declare", err)
 	}
 	err := d.some(ctx, declaration.Jobs, declaration.Schedules, &declaration)
-	if refusesRows(err) {
+	if conn.RefusesRows(err) {
 		err = d.inParts(ctx, &declaration, err)
 	}
 	if err != nil {
-		return s.fail("declare", err)
+		return s.db.Fail("declare", err)
 	}
 	if len(declaration.Schedules) > 0 {
-		s.hint()
+		s.wake.Hint()
 	}
 	if len(d.partly.SetAside) > 0 {
 		return fmt.Errorf("declare: %w", &d.partly)
@@ -56,27 +57,27 @@ func (d *declaring) some(ctx context.Context, jobs []store.JobInfo, schedules []
 	if err := d.lanesOf(ctx, schedules); err != nil {
 		return err
 	}
-	return d.repeat(ctx, func() error {
-		b := &batch{names: d.names}
+	return d.db.Repeat(ctx, func() error {
+		b := d.db.NewBatch()
 		addJobs(b, jobs)
 		addSchedules(b, d.worker, schedules)
 		if all != nil && all.DisableOrphans > 0 {
-			b.add(queries.DisableOrphans, rules.Orphan, rules.KindSchedule, rules.OrphanPaused, micro(all.DisableOrphans))
+			b.Add(queries.DisableOrphans, rules.Orphan, rules.KindSchedule, rules.OrphanPaused, conn.Micro(all.DisableOrphans))
 		}
 		if all != nil && len(all.Schedules) > 0 {
-			b.add(queries.PruneSkips, int64(rules.SkipsKept))
+			b.Add(queries.PruneSkips, int64(rules.SkipsKept))
 		}
 		if b.Len() == 0 {
 			return nil
 		}
-		return d.send(ctx, d.engine, b)
+		return d.db.Send(ctx, d.db.Engine, b)
 	})
 }
 
 // inParts retries a declaration that the database has refused, in halves, so that a job or a
 // schedule that is refused stops no other.
 func (d *declaring) inParts(ctx context.Context, declaration *store.Declaration, refused error) error {
-	d.config.Logger.Warn("the database refuses a part of the declaration; declaring the rest", "event", "declare.refused", "error", refused)
+	d.db.Log.Warn("the database refuses a part of the declaration; declaring the rest", "event", "declare.refused", "error", refused)
 	if err := d.jobs(ctx, declaration.Jobs); err != nil {
 		return err
 	}
@@ -88,7 +89,7 @@ func (d *declaring) inParts(ctx context.Context, declaration *store.Declaration,
 
 func (d *declaring) jobs(ctx context.Context, jobs []store.JobInfo) error {
 	err := d.some(ctx, jobs, nil, nil)
-	if half := len(jobs) / 2; refusesRows(err) && half > 0 {
+	if half := len(jobs) / 2; conn.RefusesRows(err) && half > 0 {
 		if err := d.jobs(ctx, jobs[:half]); err != nil {
 			return err
 		}
@@ -102,7 +103,7 @@ func (d *declaring) jobs(ctx context.Context, jobs []store.JobInfo) error {
 
 func (d *declaring) schedules(ctx context.Context, schedules []store.Schedule) error {
 	err := d.some(ctx, nil, schedules, nil)
-	if half := len(schedules) / 2; refusesRows(err) && half > 0 {
+	if half := len(schedules) / 2; conn.RefusesRows(err) && half > 0 {
 		if err := d.schedules(ctx, schedules[:half]); err != nil {
 			return err
 		}
@@ -125,14 +126,14 @@ func (d *declaring) lanesOf(ctx context.Context, schedules []store.Schedule) err
 
 // goOn skips what was refused.
 func (d *declaring) goOn(err error, kind, name string) error {
-	if !refusesRows(err) {
+	if !conn.RefusesRows(err) {
 		return err
 	}
 	d.partly.SetAside = append(d.partly.SetAside, store.SetAside{Kind: kind, Name: name, Again: store.DeclareAgain, Err: err})
 	return nil
 }
 
-func addJobs(b *batch, jobs []store.JobInfo) {
+func addJobs(b *conn.Batch, jobs []store.JobInfo) {
 	if len(jobs) == 0 {
 		return
 	}
@@ -145,13 +146,13 @@ func addJobs(b *batch, jobs []store.JobInfo) {
 		p.Priorities = append(p.Priorities, int16(job.Priority))      //nolint:gosec // checked
 		p.MaxAttempts = append(p.MaxAttempts, int32(job.MaxAttempts)) //nolint:gosec // checked
 		p.Timeouts = append(p.Timeouts, int64(job.Timeout)/1000)
-		p.OnCrashes, p.Retentions = append(p.OnCrashes, int16(job.OnCrash)), append(p.Retentions, micro(time.Duration(job.Retention)))
+		p.OnCrashes, p.Retentions = append(p.OnCrashes, int16(job.OnCrash)), append(p.Retentions, conn.Micro(time.Duration(job.Retention)))
 		limits, codes = append(limits, jobLimitText(job.Limits)), append(codes, rules.JobCodeText(&job.Code))
 	}
-	b.add(queries.DeclareJobs, p.Names, p.Queues, p.Priorities, p.MaxAttempts, p.Timeouts, p.OnCrashes, p.Retentions, limits, codes, micro(store.DeclaredWithin))
+	b.Add(queries.DeclareJobs, p.Names, p.Queues, p.Priorities, p.MaxAttempts, p.Timeouts, p.OnCrashes, p.Retentions, limits, codes, conn.Micro(store.DeclaredWithin))
 }
 
-func addSchedules(b *batch, worker store.WorkerID, schedules []store.Schedule) {
+func addSchedules(b *conn.Batch, worker store.WorkerID, schedules []store.Schedule) {
 	if len(schedules) == 0 {
 		return
 	}
@@ -165,34 +166,34 @@ func addSchedules(b *batch, worker store.WorkerID, schedules []store.Schedule) {
 		p.Jobs, p.Queues = append(p.Jobs, one.Job), append(p.Queues, one.Queue)
 		p.Priorities = append(p.Priorities, int16(one.Priority))      //nolint:gosec // checked
 		p.MaxAttempts = append(p.MaxAttempts, int32(one.MaxAttempts)) //nolint:gosec // checked
-		p.Timeouts, p.OnCrashes = append(p.Timeouts, micro(one.Timeout)), append(p.OnCrashes, int16(one.OnCrash))
-		p.Args, tags, p.Paused = append(p.Args, string(one.Args)), append(tags, textArray(one.Tags)), append(p.Paused, one.Paused)
-		limits = append(limits, textArray(store.LimitTexts(one.Limits)))
+		p.Timeouts, p.OnCrashes = append(p.Timeouts, conn.Micro(one.Timeout)), append(p.OnCrashes, int16(one.OnCrash))
+		p.Args, tags, p.Paused = append(p.Args, string(one.Args)), append(tags, conn.TextArray(one.Tags)), append(p.Paused, one.Paused)
+		limits = append(limits, conn.TextArray(store.LimitTexts(one.Limits)))
 	}
 	columns := []any{p.Names, p.Specs, p.Hashes, p.Jobs, p.Queues, p.Priorities, p.MaxAttempts, p.Timeouts, p.OnCrashes, p.Args, tags, limits}
-	b.add(queries.LockSchedules, p.Names)
-	b.add(queries.InsertSchedules, append(append([]any{worker.Instance}, columns...), p.Paused)...)
-	b.add(queries.ReplaceSchedules, append(columns, worker.Instance, timesPaths(), micro(store.DeclaredWithin))...)
-	b.add(queries.TouchSchedules, rules.Orphan, rules.KindSchedule, rules.OrphanResumed, p.Names, p.Hashes)
+	b.Add(queries.LockSchedules, p.Names)
+	b.Add(queries.InsertSchedules, append(append([]any{worker.Instance}, columns...), p.Paused)...)
+	b.Add(queries.ReplaceSchedules, append(columns, worker.Instance, timesPaths(), conn.Micro(store.DeclaredWithin))...)
+	b.Add(queries.TouchSchedules, rules.Orphan, rules.KindSchedule, rules.OrphanResumed, p.Names, p.Hashes)
 }
 
 // timesPaths are the parts of a spec on which it depends when a schedule fires, as
 // PostgreSQL reads paths.
 func timesPaths() (paths []string) {
 	for _, path := range rules.TimesPaths() {
-		paths = append(paths, *textArray(path))
+		paths = append(paths, *conn.TextArray(path))
 	}
 	return paths
 }
 
 // Jobs lists the declared jobs.
 func (s *Store) Jobs(ctx context.Context) ([]store.JobInfo, error) {
-	if err := s.usable(ctx); err != nil {
-		return nil, s.fail("jobs", err)
+	if err := s.schema.Usable(ctx); err != nil {
+		return nil, s.db.Fail("jobs", err)
 	}
-	rows, err := s.queries(s.reading).Jobs(ctx)
+	rows, err := s.db.Queries(s.db.Reading).Jobs(ctx)
 	if err != nil {
-		return nil, s.fail("jobs", err)
+		return nil, s.db.Fail("jobs", err)
 	}
 	return toJobs(rows), nil
 }
@@ -208,7 +209,7 @@ func toJobs(rows []queries.JobsRow) []store.JobInfo {
 func toJob(row *queries.JobsRow) store.JobInfo {
 	return store.JobInfo{
 		Name: row.Name, Queue: row.Queue, Priority: int(row.Priority), MaxAttempts: int(row.MaxAttempts),
-		Timeout: store.Duration(fromMicro(row.Timeout)), OnCrash: crashPolicy(row.OnCrash), Retention: store.Duration(fromMicro(row.Retention)), Limits: rules.JobLimits(rules.TextOrNil(row.Limits)),
+		Timeout: store.Duration(conn.FromMicro(row.Timeout)), OnCrash: store.CrashPolicy(row.OnCrash), Retention: store.Duration(conn.FromMicro(row.Retention)), Limits: rules.JobLimits(rules.TextOrNil(row.Limits)),
 		Code: rules.JobCodeOf(rules.TextOrNil(row.Code)),
 	}
 }

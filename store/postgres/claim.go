@@ -2,9 +2,7 @@ package postgres
 
 import (
 	"context"
-	"math"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -13,23 +11,24 @@ import (
 
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
 // Claim claims due runs. A claim that was granted runs before, so that its lease
 // cannot be inserted again, returns those.
 func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.ClaimedRun, error) {
-	if err := s.usable(ctx); err != nil {
-		return nil, s.fail("claim runs", err)
+	if err := s.schema.Usable(ctx); err != nil {
+		return nil, s.db.Fail("claim runs", err)
 	}
 	worker, err := s.workerID(ctx, request.Worker)
 	if err != nil {
-		return nil, s.fail("claim runs", err)
+		return nil, s.db.Fail("claim runs", err)
 	}
 	s.adoptRuns(ctx, request.Steps)
-	opened := s.connections.Opened()
+	opened := s.db.Connections.Opened()
 	var got dealing
-	err = s.repeat(ctx, func() error {
+	err = s.db.Repeat(ctx, func() error {
 		if len(request.Admissions) > 0 {
 			if err := s.handOn(ctx, &request, worker, &got); err != nil || len(got.runs) > 0 {
 				return err
@@ -37,8 +36,8 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 			return s.admitRuns(ctx, &request, worker, &got)
 		}
 		args := claimArgs(&request, worker)
-		if !s.held.within(heldFor) { // the cheap statement, which waits for a transaction that holds the row of a run
-			if err := s.sendClaim(ctx, queries.ClaimRuns, args, &got); code(err) != lockNotAvailable {
+		if !s.held.Within(heldFor) { // the cheap statement, which waits for a transaction that holds the row of a run
+			if err := s.sendClaim(ctx, queries.ClaimRuns, args, &got); conn.Code(err) != conn.LockNotAvailable {
 				return err
 			}
 			s.rowHeld()
@@ -47,9 +46,9 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 	})
 	switch {
 	case err == nil && len(got.runs) == 0 && !request.Guess:
-		err = s.repeat(ctx, func() error { return s.nothing(ctx, request.Claim, &got) })
-	case code(err) == uniqueViolation:
-		err = s.repeat(ctx, func() error { return s.granted(ctx, request.Claim, &got) })
+		err = s.db.Repeat(ctx, func() error { return s.nothing(ctx, request.Claim, &got) })
+	case conn.Code(err) == conn.UniqueViolation:
+		err = s.db.Repeat(ctx, func() error { return s.granted(ctx, request.Claim, &got) })
 	case err == nil && got.dealt > len(got.runs):
 		s.tellUndealt(ctx, request.Claim)
 	}
@@ -57,11 +56,11 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 		err = s.nameSchedules(ctx, &got)
 	}
 	if err != nil {
-		return nil, s.fail("claim runs", err)
+		return nil, s.db.Fail("claim runs", err)
 	}
-	s.claimed.Add(int64(len(got.runs)))
+	s.wake.CountClaimed(len(got.runs))
 	if len(got.runs) > 1 { // one is settled as a whole
-		s.connections.Made(request.Claim, opened)
+		s.db.Connections.Made(request.Claim, opened)
 	}
 	s.expectClaim(&request)
 	if len(request.Admissions) > 0 {
@@ -81,10 +80,10 @@ type dealing struct {
 // granted reads what a claim was given before, and makes it durable: no handler begins under
 // a claim that a failover to a synchronous standby would take back.
 func (s *Store) granted(ctx context.Context, claim lease.ClaimID, got *dealing) error {
-	b := s.guarded(ctx)
-	b.add(queries.Seal)
-	b.add(queries.ClaimedRuns, uuid.UUID(claim)).Query(got.scan)
-	return s.send(ctx, s.engine, b)
+	b := s.db.Guarded(ctx)
+	b.Add(queries.Seal)
+	b.Add(queries.ClaimedRuns, uuid.UUID(claim)).Query(got.scan)
+	return s.db.Send(ctx, s.db.Engine, b)
 }
 
 // nothing finds out why a claim got no run: it was granted some before; or it found only rows
@@ -92,21 +91,21 @@ func (s *Store) granted(ctx context.Context, claim lease.ClaimID, got *dealing) 
 // nothing was due.
 func (s *Store) nothing(ctx context.Context, claim lease.ClaimID, got *dealing) error {
 	var leased bool
-	b := s.guarded(ctx)
-	b.add(queries.Leased, uuid.UUID(claim)).QueryRow(func(row pgx.Row) error { return row.Scan(&leased) })
-	if err := s.send(ctx, s.engine, b); err != nil || !leased {
+	b := s.db.Guarded(ctx)
+	b.Add(queries.Leased, uuid.UUID(claim)).QueryRow(func(row pgx.Row) error { return row.Scan(&leased) })
+	if err := s.db.Send(ctx, s.db.Engine, b); err != nil || !leased {
 		return err
 	}
 	var undealt []uuid.UUID
-	b = s.guarded(ctx)
-	b.add(queries.Seal)
-	b.add(queries.ClaimedRuns, uuid.UUID(claim)).Query(got.scan)
-	b.add(queries.Undealt, uuid.UUID(claim)).Query(func(rows pgx.Rows) error {
+	b = s.db.Guarded(ctx)
+	b.Add(queries.Seal)
+	b.Add(queries.ClaimedRuns, uuid.UUID(claim)).Query(got.scan)
+	b.Add(queries.Undealt, uuid.UUID(claim)).Query(func(rows pgx.Rows) error {
 		undealt = undealt[:0]
-		return scanIDs(rows, func(id uuid.UUID) { undealt = append(undealt, id) })
+		return conn.ScanIDs(rows, func(id uuid.UUID) { undealt = append(undealt, id) })
 	})
-	b.add(queries.Unlease, uuid.UUID(claim), int32(ofNone))
-	err := s.send(ctx, s.engine, b)
+	b.Add(queries.Unlease, uuid.UUID(claim), int32(ofNone))
+	err := s.db.Send(ctx, s.db.Engine, b)
 	if err == nil && len(got.runs) == 0 {
 		s.warnUndealt(undealt)
 	}
@@ -120,13 +119,13 @@ const ofNone = -1
 // when it fails, the claim is still valid.
 func (s *Store) tellUndealt(ctx context.Context, claim lease.ClaimID) {
 	var undealt []uuid.UUID
-	b := s.guarded(ctx)
-	b.add(queries.Undealt, uuid.UUID(claim)).Query(func(rows pgx.Rows) error {
+	b := s.db.Guarded(ctx)
+	b.Add(queries.Undealt, uuid.UUID(claim)).Query(func(rows pgx.Rows) error {
 		undealt = undealt[:0]
-		return scanIDs(rows, func(id uuid.UUID) { undealt = append(undealt, id) })
+		return conn.ScanIDs(rows, func(id uuid.UUID) { undealt = append(undealt, id) })
 	})
-	if err := s.send(ctx, s.engine, b); err != nil {
-		s.config.Logger.Warn("rows of ready named runs that are not pending: dropped", "event", "claim.rows_dropped", "error", err)
+	if err := s.db.Send(ctx, s.db.Engine, b); err != nil {
+		s.db.Log.Warn("rows of ready named runs that are not pending: dropped", "event", "claim.rows_dropped", "error", err)
 		return
 	}
 	s.warnUndealt(undealt)
@@ -134,7 +133,7 @@ func (s *Store) tellUndealt(ctx context.Context, claim lease.ClaimID) {
 
 func (s *Store) warnUndealt(ids []uuid.UUID) {
 	if n := len(ids); n > 0 {
-		s.config.Logger.Warn("rows of ready named runs that are not pending: dropped", "event", "claim.rows_dropped", "rows", n, "runs", ids[:min(n, undealtNamed)])
+		s.db.Log.Warn("rows of ready named runs that are not pending: dropped", "event", "claim.rows_dropped", "rows", n, "runs", ids[:min(n, undealtNamed)])
 	}
 }
 
@@ -147,8 +146,8 @@ const heldFor = 10 * time.Second
 
 // rowHeld remembers that a transaction holds the row of a pending run.
 func (s *Store) rowHeld() {
-	s.held.mark()
-	s.config.Logger.Warn("pending run locked by another transaction; claiming around it", "event", "claim.row_locked", "for", heldFor.String())
+	s.held.Mark()
+	s.db.Log.Warn("pending run locked by another transaction; claiming around it", "event", "claim.row_locked", "for", heldFor.String())
 }
 
 func claimArgs(request *store.ClaimRequest, worker int32) []any {
@@ -157,14 +156,11 @@ func claimArgs(request *store.ClaimRequest, worker int32) []any {
 	skips, takes := make([]int32, n), make([]int32, n)
 	for i, step := range request.Steps {
 		lanes[i], froms[i] = step.Lane, step.From // the zero time lies before every run
-		skips[i], takes[i] = small(step.Skip), small(step.Take)
+		skips[i], takes[i] = conn.Small(step.Skip), conn.Small(step.Take)
 	}
-	return []any{uuid.UUID(request.Claim), worker, lanes, froms, skips, takes, small(request.Limit),
-		micro(request.Duration), request.Alone}
+	return []any{uuid.UUID(request.Claim), worker, lanes, froms, skips, takes, conn.Small(request.Limit),
+		conn.Micro(request.Duration), request.Alone}
 }
-
-// small converts a count to the integer type of the database.
-func small(n int) int32 { return int32(min(max(n, 0), math.MaxInt32)) }
 
 // scan reads the runs of a claim.
 func (d *dealing) scan(rows pgx.Rows) error { return d.scanEach(rows, func() {}) }
@@ -182,13 +178,13 @@ func (d *dealing) scanEach(rows pgx.Rows, each func(), more ...any) error {
 		}
 		d.runs = append(d.runs, store.ClaimedRun{}) // scanned in place
 		run := &d.runs[len(d.runs)-1]
-		err := rows.Scan(append([]any{(*binaryUUID)(&run.ID), &run.Lane, &run.Attempt, &run.MaxAttempts, &run.CrashCount, (*int64)(&run.Fence),
+		err := rows.Scan(append([]any{(*conn.BinaryUUID)(&run.ID), &run.Lane, &run.Attempt, &run.MaxAttempts, &run.CrashCount, (*int64)(&run.Fence),
 			&run.DueAt, &run.CreatedAt, &timeout, &run.Expired, &trace, &key, &schedule, &occursAt, &run.Tags, &metadata, &run.Args, &d.dealt}, more...)...)
 		if err != nil {
 			return err
 		}
 		if timeout != nil {
-			run.Timeout = fromMicro(*timeout)
+			run.Timeout = conn.FromMicro(*timeout)
 		}
 		if trace != nil {
 			run.Trace = *trace
@@ -213,82 +209,23 @@ func (d *dealing) scanEach(rows pgx.Rows, each func(), more ...any) error {
 	return rows.Err()
 }
 
-// workerCache remembers the numbers of worker processes.
-type workerCache struct {
-	mu  sync.Mutex
-	ids map[uuid.UUID]int32
-}
-
-// workerID returns the number that leases and runs refer to a worker by.
-func (s *Store) workerID(ctx context.Context, worker store.WorkerID) (int32, error) {
-	s.workers.mu.Lock()
-	id, known := s.workers.ids[worker.Instance]
-	s.workers.mu.Unlock()
-	if known {
-		return id, nil
-	}
-	return s.registerWorker(ctx, worker)
-}
-
-// registerWorker inserts the row of the worker.
-func (s *Store) registerWorker(ctx context.Context, worker store.WorkerID) (int32, error) {
-	var id int32
-	err := s.repeat(ctx, func() error { // another call may do the same for this worker
-		return s.inBackground(ctx, func() (err error) {
-			id, err = s.queries(s.engine).RegisterWorker(ctx, queries.RegisterWorkerParams{Instance: worker.Instance, Name: worker.Name, Version: small(latest())})
-			return err
-		})
-	})
-	if err != nil {
-		return 0, err
-	}
-	s.workers.mu.Lock()
-	defer s.workers.mu.Unlock()
-	s.workers.ids[worker.Instance] = id
-	s.keepBeat()
-	return id, nil
-}
-
 // Touch writes the worker's row, on one of the connections that reclaim.
 func (s *Store) Touch(ctx context.Context, worker store.WorkerID) error {
-	if err := s.usable(ctx); err != nil {
-		return s.fail("touch", err)
+	if err := s.schema.Usable(ctx); err != nil {
+		return s.db.Fail("touch", err)
 	}
 	var rows int64
-	b := s.guarded(ctx)
-	b.add(queries.TouchWorker, worker.Instance).Exec(func(tag pgconn.CommandTag) error {
+	b := s.db.Guarded(ctx)
+	b.Add(queries.TouchWorker, worker.Instance).Exec(func(tag pgconn.CommandTag) error {
 		rows = tag.RowsAffected()
 		return nil
 	})
-	err := s.sendInBackground(ctx, b)
+	err := s.db.SendInBackground(ctx, b)
 	if err == nil && rows == 0 {
 		_, err = s.registerWorker(ctx, worker)
 	}
 	if err != nil {
-		return s.fail("touch", err)
+		return s.db.Fail("touch", err)
 	}
 	return nil
-}
-
-// works reports whether a worker of this process has registered.
-func (s *Store) works() bool {
-	s.workers.mu.Lock()
-	defer s.workers.mu.Unlock()
-	return len(s.workers.ids) > 0
-}
-
-// forgetWorkers empties the cache, because the tables that the numbers are from are gone.
-func (s *Store) forgetWorkers() {
-	s.workers.mu.Lock()
-	defer s.workers.mu.Unlock()
-	clear(s.workers.ids)
-}
-
-// uuids converts claims to parameters.
-func uuids(claims []lease.ClaimID) uuidArray {
-	ids := make(uuidArray, len(claims))
-	for i, claim := range claims {
-		ids[i] = uuid.UUID(claim)
-	}
-	return ids
 }

@@ -8,6 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/examine"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -31,7 +33,7 @@ const (
 // countMostFor returns how far runs that match a filter are counted: not far for a caller that
 // does not wait, because a count that is given up has no number, and costs a connection.
 func countMostFor(ctx context.Context) int {
-	if waitsLess(ctx, countSoon) {
+	if conn.WaitsLess(ctx, countSoon) {
 		return countSoonMost
 	}
 	return countMost
@@ -45,14 +47,14 @@ func countMostFor(ctx context.Context) int {
 // Larger ones are estimated from the figures of the last vacuum or analyze and
 // the size of the table as it is now, or from a sample when there was none.
 func (s *Store) Counts(ctx context.Context) (map[store.State]store.Count, error) {
-	if err := s.usable(ctx); err != nil {
-		return nil, s.fail("counts", err)
+	if err := s.schema.Usable(ctx); err != nil {
+		return nil, s.db.Fail("counts", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, inspectLimit)
 	defer cancel()
 	counts, err := s.counts(ctx)
 	if err != nil {
-		return nil, s.fail("counts", err)
+		return nil, s.db.Fail("counts", err)
 	}
 	return counts, nil
 }
@@ -66,11 +68,11 @@ func (s *Store) counts(ctx context.Context) (map[store.State]store.Count, error)
 	if row.Total <= countMost {
 		examined = countMost // all of them
 	}
-	stranded, err := s.stranded(ctx, s.reading, newest(examined))
+	ids, err := examine.Stranded(ctx, s.db, s.db.Reading, examine.Newest(examined))
 	if err != nil {
 		return nil, err
 	}
-	row.Running += int64(len(stranded))
+	row.Running += int64(len(ids))
 	ready, limited := counted(row.Ready, most), counted(row.Limited, most)
 	counts := map[store.State]store.Count{
 		store.Pending: sum(ready, limited), store.Running: {N: row.Running, AtLeast: row.Running > most},
@@ -89,12 +91,12 @@ func (s *Store) counts(ctx context.Context) (map[store.State]store.Count, error)
 // seems to be within it.
 func (s *Store) countSome(ctx context.Context) (row queries.CountSomeRow, most int64, err error) {
 	for _, most = range []int64{countMost, countWhole} {
-		b := s.guarded(ctx)
-		b.add(queries.CountSome, int32(most+1)).Query(func(rows pgx.Rows) (err error) { //nolint:gosec // small
+		b := s.db.Guarded(ctx)
+		b.Add(queries.CountSome, int32(most+1)).Query(func(rows pgx.Rows) (err error) { //nolint:gosec // small
 			row, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[queries.CountSomeRow])
 			return err
 		})
-		if err := s.send(ctx, s.reading, b); err != nil || row.Total <= most || most == countWhole {
+		if err := s.db.Send(ctx, s.db.Reading, b); err != nil || row.Total <= most || most == countWhole {
 			return row, most, err
 		}
 		about, err := s.estimate(ctx, "runs", row.Total)
@@ -129,8 +131,8 @@ func (s *Store) estimateCounts(ctx context.Context, ready, limited store.Count, 
 // estimateSucceeded estimates the succeeded runs of a large table directly, never as the
 // difference between other estimates.
 func (s *Store) estimateSucceeded(ctx context.Context) (store.Count, error) {
-	q := s.queries(s.reading)
-	size, err := q.EstimateRows(ctx, queries.EstimateRowsParams{SchemaName: s.config.Schema, TableName: "runs"})
+	q := s.db.Queries(s.db.Reading)
+	size, err := q.EstimateRows(ctx, queries.EstimateRowsParams{SchemaName: s.db.Names.Schema, TableName: "runs"})
 	if err != nil {
 		return store.Count{}, err
 	}
@@ -158,8 +160,8 @@ func counted(n, most int64) store.Count {
 
 // estimate returns roughly how many rows a table has, and at least as many as were counted.
 func (s *Store) estimate(ctx context.Context, table string, least int64) (int64, error) {
-	q := s.queries(s.reading)
-	row, err := q.EstimateRows(ctx, queries.EstimateRowsParams{SchemaName: s.config.Schema, TableName: table})
+	q := s.db.Queries(s.db.Reading)
+	row, err := q.EstimateRows(ctx, queries.EstimateRowsParams{SchemaName: s.db.Names.Schema, TableName: table})
 	if err != nil || row.Estimate >= 0 {
 		return max(row.Estimate, least), err
 	}
@@ -188,8 +190,8 @@ func percentOf(pages int64) float32 {
 // estimateProblems shares what problems holds between its two states by a
 // sample.
 func (s *Store) estimateProblems(ctx context.Context, dead, cancelled *store.Count) error {
-	q := s.queries(s.reading)
-	row, err := q.EstimateRows(ctx, queries.EstimateRowsParams{SchemaName: s.config.Schema, TableName: "problems"})
+	q := s.db.Queries(s.db.Reading)
+	row, err := q.EstimateRows(ctx, queries.EstimateRowsParams{SchemaName: s.db.Names.Schema, TableName: "problems"})
 	if err != nil {
 		return err
 	}
@@ -218,14 +220,14 @@ func (s *Store) CountMatching(ctx context.Context, filter store.Filter) (map[sto
 	if _, _, _, err := filter.Range(); err != nil {
 		return nil, err
 	}
-	if err := s.usable(ctx); err != nil {
-		return nil, s.fail("count runs", err)
+	if err := s.schema.Usable(ctx); err != nil {
+		return nil, s.db.Fail("count runs", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, inspectLimit)
 	defer cancel()
 	counts, err := s.countMatching(ctx, filter)
 	if err != nil {
-		return nil, s.fail("count runs", err)
+		return nil, s.db.Fail("count runs", err)
 	}
 	return counts, nil
 }
@@ -235,7 +237,7 @@ func (s *Store) countMatching(ctx context.Context, filter store.Filter) (map[sto
 	for _, state := range filter.Wanted() {
 		counts[state] = store.Count{}
 	}
-	l, err := s.lister(s.reading, &filter)
+	l, err := s.lister(s.db.Reading, &filter)
 	if err != nil {
 		return nil, err
 	}
@@ -251,13 +253,13 @@ func (s *Store) countMatching(ctx context.Context, filter store.Filter) (map[sto
 		return counts, l.countNamed(ctx, states, most, counts)
 	}
 	var rows []queries.CountMatchingRow
-	b := s.guarded(ctx)
-	args := append([]any{states, l.lines(), small(most), l.below, l.from, l.allLanes, l.lanes, filter.Tag}, l.selected()...)
-	b.add(queries.CountMatching, args...).Query(func(found pgx.Rows) (err error) {
+	b := s.db.Guarded(ctx)
+	args := append([]any{states, l.lines(), conn.Small(most), l.below, l.from, l.allLanes, l.lanes, filter.Tag}, l.selected()...)
+	b.Add(queries.CountMatching, args...).Query(func(found pgx.Rows) (err error) {
 		rows, err = pgx.CollectRows(found, pgx.RowToStructByPos[queries.CountMatchingRow])
 		return err
 	})
-	if err := s.send(ctx, s.reading, b); err != nil {
+	if err := s.db.Send(ctx, s.db.Reading, b); err != nil {
 		return nil, err
 	}
 	for _, row := range rows {
@@ -269,7 +271,7 @@ func (s *Store) countMatching(ctx context.Context, filter store.Filter) (map[sto
 // countNamed counts runs whose ids are given, or that an index finds by their key or
 // their schedule: of these up to a bound.
 func (l *lister) countNamed(ctx context.Context, states []int16, most int, counts map[store.State]store.Count) error {
-	ids, more := uuidArray(nil), false
+	ids, more := conn.UUIDs(nil), false
 	if len(l.filter.IDs) > 0 {
 		ids = append(ids, l.filter.IDs...)
 	} else {
@@ -280,13 +282,13 @@ func (l *lister) countNamed(ctx context.Context, states []int16, most int, count
 		more = len(ids) == most
 	}
 	var rows []queries.CountTheseRow
-	b := l.store.guarded(ctx)
+	b := l.store.db.Guarded(ctx)
 	args := append([]any{ids, l.below, l.from, states, l.allLanes, l.lanes, l.filter.Tag}, l.selected()...)
-	b.add(queries.CountThese, args...).Query(func(found pgx.Rows) (err error) {
+	b.Add(queries.CountThese, args...).Query(func(found pgx.Rows) (err error) {
 		rows, err = pgx.CollectRows(found, pgx.RowToStructByPos[queries.CountTheseRow])
 		return err
 	})
-	if err := l.store.send(ctx, l.to, b); err != nil {
+	if err := l.store.db.Send(ctx, l.to, b); err != nil {
 		return err
 	}
 	for state := range counts {

@@ -7,14 +7,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/durable-worker/durable-worker/internal/rules"
-	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/wake"
 )
 
 // Bounds of one statement of an enqueue; more runs are several statements of
@@ -32,8 +31,8 @@ func (s *Store) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Rece
 	if err := store.CheckRuns(runs); err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
-	if err := s.usable(ctx); err != nil {
-		return nil, s.fail("enqueue", err)
+	if err := s.schema.Usable(ctx); err != nil {
+		return nil, s.db.Fail("enqueue", err)
 	}
 	var receipts []store.Receipt
 	var dues []store.Due
@@ -44,36 +43,36 @@ func (s *Store) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Rece
 			return err
 		}
 		dues = duesOf(runs, set.lanes)
-		s.hints.pace.enqueued(lease.Running())
+		s.wake.Enqueued()
 		if rules.AnyKeyed(runs) {
-			receipts, freed, err = s.insertKeyed(ctx, s.general, runs, set)
+			receipts, freed, err = s.insertKeyed(ctx, s.db.General, runs, set)
 			return err
 		}
-		r := s.ride(dues)
-		if receipts, err = s.insertUnkeyed(ctx, s.general, runs, set, freshly, r); code(err) == uniqueViolation {
-			receipts, err = s.insertUnkeyed(ctx, s.general, runs, set, perhapsAgain, r)
+		r := s.wake.Ride(dues)
+		if receipts, err = s.insertUnkeyed(ctx, s.db.General, runs, set, freshly, r); conn.Code(err) == conn.UniqueViolation {
+			receipts, err = s.insertUnkeyed(ctx, s.db.General, runs, set, perhapsAgain, r)
 		}
 		if err == nil && r != nil {
-			dues = r.arrived(s)
+			dues = s.wake.Arrived(r)
 		}
 		return err
 	}
-	err := s.repeat(ctx, insert)
-	if code(err) == notNullViolation { // the number of a lane in the cache was wrong
+	err := s.db.Repeat(ctx, insert)
+	if conn.Code(err) == conn.NotNullViolation { // the number of a lane in the cache was wrong
 		s.forgetLanes()
-		err = s.repeat(ctx, insert)
+		err = s.db.Repeat(ctx, insert)
 	}
 	if err != nil {
-		return nil, s.fail("enqueue", err)
+		return nil, s.db.Fail("enqueue", err)
 	}
-	s.hintDue(dues)
-	s.hintFreed(freed, freed)
+	s.wake.HintDue(dues)
+	s.wake.HintFreed(freed, freed)
 	return receipts, nil
 }
 
 // insertInto stores runs, with or without keys, in a transaction of the caller. Freed are the
 // lines of turns for the places of runs that were replaced.
-func (s *Store) insertInto(ctx context.Context, to sender, runs []store.NewRun, set places) (answers []store.Receipt, freed []store.LineID, err error) {
+func (s *Store) insertInto(ctx context.Context, to conn.Sender, runs []store.NewRun, set places) (answers []store.Receipt, freed []store.LineID, err error) {
 	if rules.AnyKeyed(runs) {
 		return s.insertKeyed(ctx, to, runs, set)
 	}
@@ -89,29 +88,29 @@ const (
 	perhapsAgain                  // those that are stored are skipped
 )
 
-func (s *Store) insertUnkeyed(ctx context.Context, to sender, runs []store.NewRun, set places, fresh freshness, with *ride) ([]store.Receipt, error) {
+func (s *Store) insertUnkeyed(ctx context.Context, to conn.Sender, runs []store.NewRun, set places, fresh freshness, with *wake.Ride) ([]store.Receipt, error) {
 	existing := map[store.RunID]struct{}{}
-	b := &batch{names: s.names}
+	b := s.db.NewBatch()
 	plain, limited := apart(runs)
 	for _, part := range parts(plain) {
 		if !alike(part) {
 			c := columnsOf(part, set)
-			b.add(queries.EnqueueRuns, slices.Concat([]any{c.ids}, c.served(), c.each(), []any{traces(part)})...).Query(scanInto(existing))
+			b.Add(queries.EnqueueRuns, slices.Concat([]any{c.ids}, c.served(), c.each(), []any{traces(part)})...).Query(conn.ScanInto(existing))
 			continue
 		}
 		same := alikeOf(part, set)
 		if fresh == freshly {
-			b.add(queries.EnqueueNew, slices.Concat(same.lane, same.shared, []any{same.ids, same.args})...)
+			b.Add(queries.EnqueueNew, slices.Concat(same.lane, same.shared, []any{same.ids, same.args})...)
 		} else {
-			b.add(queries.EnqueueAlike, slices.Concat([]any{same.ids}, same.lane, same.shared, []any{same.args})...).Query(scanInto(existing))
+			b.Add(queries.EnqueueAlike, slices.Concat([]any{same.ids}, same.lane, same.shared, []any{same.args})...).Query(conn.ScanInto(existing))
 		}
 	}
 	stored := map[store.RunID]struct{}{}
 	if len(limited) > 0 {
-		addLimited(b, limited, set, nil, scanInto(stored))
+		addLimited(b, limited, set, nil, conn.ScanInto(stored))
 	}
-	with.add(s, b)
-	if err := s.send(ctx, to, b); err != nil {
+	s.wake.AddRide(b, with)
+	if err := s.db.Send(ctx, to, b); err != nil {
 		return nil, err
 	}
 	for i := range limited {
@@ -127,13 +126,13 @@ func (s *Store) insertUnkeyed(ctx context.Context, to sender, runs []store.NewRu
 
 // seal makes durable that runs are stored, where a transaction of this store has found all of
 // them and so has written nothing. What a transaction of the caller's writes is the caller's to say.
-func (s *Store) seal(ctx context.Context, to sender, found bool) error {
+func (s *Store) seal(ctx context.Context, to conn.Sender, found bool) error {
 	if _, own := to.(*pgxpool.Pool); !own || !found {
 		return nil
 	}
-	b := &batch{names: s.names}
-	b.add(queries.Seal)
-	return s.send(ctx, to, b)
+	b := s.db.NewBatch()
+	b.Add(queries.Seal)
+	return s.db.Send(ctx, to, b)
 }
 
 func receipts(runs []store.NewRun, existing map[store.RunID]struct{}) []store.Receipt {
@@ -145,13 +144,6 @@ func receipts(runs []store.NewRun, existing map[store.RunID]struct{}) []store.Re
 		}
 	}
 	return answers
-}
-
-// scanInto reads ids into a set.
-func scanInto(set map[store.RunID]struct{}) func(pgx.Rows) error {
-	return func(rows pgx.Rows) error {
-		return scanIDs(rows, func(id uuid.UUID) { set[id] = struct{}{} })
-	}
 }
 
 // parts cuts the runs into what fits one statement.
@@ -178,7 +170,7 @@ type columns struct {
 	jobs       []string
 	priorities []int16
 
-	ids         uuidArray
+	ids         conn.UUIDs
 	lanes       []int32
 	ats         []*time.Time
 	afters      []int64
@@ -194,7 +186,7 @@ type columns struct {
 func columnsOf(runs []store.NewRun, set places) *columns {
 	n := len(runs)
 	c := &columns{
-		ids: make(uuidArray, n), lanes: make([]int32, n), ats: make([]*time.Time, n), afters: make([]int64, n),
+		ids: make(conn.UUIDs, n), lanes: make([]int32, n), ats: make([]*time.Time, n), afters: make([]int64, n),
 		expiries: make([]*time.Time, n), timeouts: make([]int64, n), maxAttempts: make([]int32, n),
 		onCrashes: make([]int16, n), args: make([]string, n), tags: make([]*string, n),
 	}
@@ -205,9 +197,9 @@ func columnsOf(runs []store.NewRun, set places) *columns {
 	for i := range runs {
 		run := &runs[i]
 		c.ids[i], c.lanes[i] = run.ID, set.lanes[laneOf(run)]
-		c.ats[i], c.afters[i], c.expiries[i] = timeOrNull(run.At), micro(run.Delay()), timeOrNull(run.ExpiresAt)
-		c.timeouts[i], c.maxAttempts[i] = micro(run.Timeout), int32(run.MaxAttempts) //nolint:gosec // checked
-		c.onCrashes[i], c.args[i], c.tags[i] = int16(run.OnCrash), string(run.Args), textArray(run.Tags)
+		c.ats[i], c.afters[i], c.expiries[i] = conn.TimeOrNull(run.At), conn.Micro(run.Delay()), conn.TimeOrNull(run.ExpiresAt)
+		c.timeouts[i], c.maxAttempts[i] = conn.Micro(run.Timeout), int32(run.MaxAttempts) //nolint:gosec // checked
+		c.onCrashes[i], c.args[i], c.tags[i] = int16(run.OnCrash), string(run.Args), conn.TextArray(run.Tags)
 		if len(run.Metadata) > 0 {
 			if c.metadata == nil {
 				c.metadata = make([]*string, n)
@@ -245,32 +237,6 @@ func traces(runs []store.NewRun) []*string {
 	return all
 }
 
-func scanIDs(rows pgx.Rows, each func(uuid.UUID)) error {
-	var id uuid.UUID
-	for rows.Next() {
-		if err := rows.Scan((*binaryUUID)(&id)); err != nil {
-			return err
-		}
-		each(id)
-	}
-	return rows.Err()
-}
-
-// scanFreed is scanIDs for a statement that frees places: each row also has the lines of
-// all turns for them.
-func scanFreed(rows pgx.Rows, freed *[]store.LineID, each func(uuid.UUID)) error {
-	var id uuid.UUID
-	var lines []store.LineID
-	for rows.Next() {
-		if err := rows.Scan((*binaryUUID)(&id), &lines); err != nil {
-			return err
-		}
-		each(id)
-	}
-	*freed = append(*freed, lines...)
-	return rows.Err()
-}
-
 // alike reports whether the runs differ in nothing but their ids and args.
 func alike(runs []store.NewRun) bool {
 	first := &runs[0]
@@ -292,7 +258,7 @@ func sameLane(a, b *store.NewRun) bool {
 type alikeRuns struct {
 	lane   []any // id, queue, job, priority
 	shared []any // what the runs have in common, from at to trace
-	ids    uuidArray
+	ids    conn.UUIDs
 	args   []string
 }
 
@@ -300,12 +266,12 @@ type alikeRuns struct {
 func alikeOf(runs []store.NewRun, set places) alikeRuns {
 	first := &runs[0]
 	l := laneOf(first)
-	a := alikeRuns{ids: make(uuidArray, len(runs)), args: make([]string, len(runs))}
+	a := alikeRuns{ids: make(conn.UUIDs, len(runs)), args: make([]string, len(runs))}
 	for i := range runs {
 		a.ids[i], a.args[i] = runs[i].ID, string(runs[i].Args)
 	}
 	a.lane = []any{set.lanes[l], l.queue, l.job, l.priority}
-	a.shared = []any{timeOrNull(first.At), micro(first.Delay()), timeOrNull(first.ExpiresAt), micro(first.Timeout),
-		small(first.MaxAttempts), int16(first.OnCrash), textArray(first.Tags), first.Metadata.Text(), rules.TextOrNil(first.Trace)}
+	a.shared = []any{conn.TimeOrNull(first.At), conn.Micro(first.Delay()), conn.TimeOrNull(first.ExpiresAt), conn.Micro(first.Timeout),
+		conn.Small(first.MaxAttempts), int16(first.OnCrash), conn.TextArray(first.Tags), first.Metadata.Text(), rules.TextOrNil(first.Trace)}
 	return a
 }

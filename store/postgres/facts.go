@@ -9,6 +9,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -40,40 +41,40 @@ type factRows struct {
 // for its limits and the cap of its queue, and one for their keys.
 func (s *Store) Facts(ctx context.Context, id store.RunID) (store.Facts, error) {
 	var rows factRows
-	if err := s.inspect(ctx, func(b *batch) { rows.ask(b, id) }); err != nil {
-		return store.Facts{}, s.fail("facts", err)
+	if err := s.inspect(ctx, func(b *conn.Batch) { rows.ask(b, id) }); err != nil {
+		return store.Facts{}, s.db.Fail("facts", err)
 	}
 	facts, err := rows.facts(id)
 	if err == nil && facts.Run != nil && facts.Run.State == store.Pending {
 		facts.Gates, err = s.gatesOf(ctx, facts.Run)
 	}
 	if err != nil {
-		return store.Facts{}, s.fail("facts", err)
+		return store.Facts{}, s.db.Fail("facts", err)
 	}
 	return facts, nil
 }
 
-func (r *factRows) ask(b *batch, id store.RunID) {
+func (r *factRows) ask(b *conn.Batch, id store.RunID) {
 	r.progress = map[store.RunID]*store.Progress{}
-	b.add(queries.SurveyedAt).QueryRow(func(row pgx.Row) error { return row.Scan(&r.now) })
-	b.add(queries.Run, id).Query(func(rows pgx.Rows) error {
+	b.Add(queries.SurveyedAt).QueryRow(func(row pgx.Row) error { return row.Scan(&r.now) })
+	b.Add(queries.Run, id).Query(func(rows pgx.Rows) error {
 		r.records = nil
 		return scanRecords(&r.records)(rows)
 	})
-	b.add(queries.LastAttempt, id).Query(func(rows pgx.Rows) error {
+	b.Add(queries.LastAttempt, id).Query(func(rows pgx.Rows) error {
 		r.attempts = []store.Attempt{}
 		return scanAttempts(rows, &r.attempts)
 	})
-	b.add(queries.ProgressOf, uuidArray{id}).Query(scanProgress(r.progress))
-	b.add(queries.ChangesOf, int64(1<<62), int64(0), rules.KindRun, id.String(), "", "", time.Unix(0, 0), int32(store.FactsChanges)).Query(collect(&r.changes))
-	b.add(queries.BulkDeletes, int32(changesExamined), rules.DeletedSince(id), id, int32(rules.BulkDeletesShown)).Query(collect(&r.bulk))
-	b.add(queries.Jobs).Query(collect(&r.jobs))
-	b.add(queries.Workers, micro(store.ListedFor), int32(store.FactsWorkers)).Query(collect(&r.workers))
-	b.add(queries.PauseOfRun, id).Query(collect(&r.pauses))
-	b.add(queries.LanesBefore, int32(store.FactsAhead), int32(aheadOfOthers), micro(rules.Lately), id, int32(store.FactsLanes+1)).Query(collect(&r.lanes))
-	b.add(queries.HolderOfRow, id).Query(collect(&r.holders))
-	b.add(queries.LeaseOfRun, id).Query(collect(&r.leases))
-	b.add(queries.KeyHolderOf, id).Query(collect(&r.keys))
+	b.Add(queries.ProgressOf, conn.UUIDs{id}).Query(scanProgress(r.progress))
+	b.Add(queries.ChangesOf, int64(1<<62), int64(0), rules.KindRun, id.String(), "", "", time.Unix(0, 0), int32(store.FactsChanges)).Query(conn.Collect(&r.changes))
+	b.Add(queries.BulkDeletes, int32(changesExamined), rules.DeletedSince(id), id, int32(rules.BulkDeletesShown)).Query(conn.Collect(&r.bulk))
+	b.Add(queries.Jobs).Query(conn.Collect(&r.jobs))
+	b.Add(queries.Workers, conn.Micro(store.ListedFor), int32(store.FactsWorkers)).Query(conn.Collect(&r.workers))
+	b.Add(queries.PauseOfRun, id).Query(conn.Collect(&r.pauses))
+	b.Add(queries.LanesBefore, int32(store.FactsAhead), int32(aheadOfOthers), conn.Micro(rules.Lately), id, int32(store.FactsLanes+1)).Query(conn.Collect(&r.lanes))
+	b.Add(queries.HolderOfRow, id).Query(conn.Collect(&r.holders))
+	b.Add(queries.LeaseOfRun, id).Query(conn.Collect(&r.leases))
+	b.Add(queries.KeyHolderOf, id).Query(conn.Collect(&r.keys))
 }
 
 // facts puts the answers together.
@@ -96,7 +97,7 @@ func (r *factRows) facts(id store.RunID) (store.Facts, error) {
 	facts.Declared = rules.JobOf(toJobs(r.jobs), record.Job)
 	for _, row := range r.pauses {
 		if facts.Paused = (&store.QueuePause{By: row.Actor}); row.Actor != "" {
-			facts.Paused.Since = timesUTC(&row.At)
+			facts.Paused.Since = conn.TimesUTC(&row.At)
 		}
 	}
 	r.waiting(&facts)
@@ -123,7 +124,7 @@ func (r *factRows) waiting(facts *store.Facts) {
 	for _, row := range r.holders {
 		facts.Held = &store.HeldRow{PID: int(row.Pid), Application: row.Application}
 		if row.Since.Unix() != 0 {
-			facts.Held.Since = timesUTC(&row.Since)
+			facts.Held.Since = conn.TimesUTC(&row.Since)
 		}
 	}
 }
@@ -135,7 +136,7 @@ func (r *factRows) running(facts *store.Facts) {
 		if row.Leased {
 			expires := row.ExpiresAt.UTC()
 			facts.Lease = &store.LeaseFacts{Worker: row.Worker, Instance: row.Instance, AcquiredAt: row.AcquiredAt.UTC(), ExpiresAt: expires,
-				RenewedAt: expires.Add(-fromMicro(row.Duration))}
+				RenewedAt: expires.Add(-conn.FromMicro(row.Duration))}
 		}
 	}
 }
@@ -150,7 +151,7 @@ func (s *Store) gatesOf(ctx context.Context, run *store.Record) ([]store.GateFac
 	for _, use := range uses {
 		set[store.LimitName(use.Limit)] = nil
 	}
-	if err := s.findLimits(ctx, s.reading, set, false); err != nil {
+	if err := s.findLimits(ctx, s.db.Reading, set, false); err != nil {
 		return nil, err
 	}
 	if queueCap := set[store.QueueCap(run.Queue)]; queueCap != nil {
@@ -170,7 +171,7 @@ func (s *Store) gatesOf(ctx context.Context, run *store.Record) ([]store.GateFac
 	if len(gates) == 0 {
 		return nil, nil
 	}
-	err = s.inspect(ctx, func(b *batch) {
+	err = s.inspect(ctx, func(b *conn.Batch) {
 		for i := range gates {
 			askGate(b, &gates[i].GateInfo)
 		}
@@ -197,20 +198,20 @@ func (s *Store) Problems(ctx context.Context, filter store.ProblemFilter) ([]sto
 		since = time.Unix(0, 0)
 	}
 	var rows []queries.ProblemsRow
-	err = s.inspect(ctx, func(b *batch) {
+	err = s.inspect(ctx, func(b *conn.Batch) {
 		if len(filter.Jobs)+len(filter.Queues) == 0 {
-			b.add(queries.Problems, open, since, small(most)).Query(collect(&rows))
+			b.Add(queries.Problems, open, since, conn.Small(most)).Query(conn.Collect(&rows))
 			return
 		}
-		b.add(queries.ProblemsOf, small(most), orEmpty(filter.Jobs), orEmpty(filter.Queues), small(problemsFew), open, since, small(problemsExamined)).Query(collect(&rows))
+		b.Add(queries.ProblemsOf, conn.Small(most), conn.OrEmpty(filter.Jobs), conn.OrEmpty(filter.Queues), conn.Small(problemsFew), open, since, conn.Small(problemsExamined)).Query(conn.Collect(&rows))
 	})
 	if err != nil {
-		return nil, s.fail("problems", err)
+		return nil, s.db.Fail("problems", err)
 	}
 	problems := make([]store.Problem, len(rows))
 	for i, row := range rows {
 		problems[i] = store.Problem{Run: row.RunID, Job: row.Job, Queue: row.Queue, EndedAt: row.EndedAt.UTC(), Reason: rules.ProblemReason(row.Reason),
-			AcknowledgedAt: timesUTC(row.AcknowledgedAt), AcknowledgedBy: row.AcknowledgedBy}
+			AcknowledgedAt: conn.TimesUTC(row.AcknowledgedAt), AcknowledgedBy: row.AcknowledgedBy}
 	}
 	return problems, nil
 }

@@ -79,6 +79,7 @@ var notSent = []string{
 	"ReplaceLimits", "SampleWaiting", "SettleLimited", "SettleWhole", "StartAdmitted", "TakeRefunds", "TakeTurns", "TakeWaiting", "TouchLimits", "TurnHeads", "TurnsLeft", "Unkeep",
 	"WriteLimit", "WriteRates",
 	"EnterRounds", "KeysInRound", "LeaveRounds", "LockParent", "MendLines", "ReadEntries", "TakeTurnsInRounds",
+	"DescribeGates", "GatesOfLines", "HeldByGate", "PenalizedGates", "SampleByLine", "WaitingBeside", "WaitingByLine",
 	// Of a failover that lost commits, and of calls that find what an earlier try has committed.
 	"Seal", "StillHeld",
 	// Of an Acquire that its caller has given up, of a lock whose row is locked, and of people who log out.

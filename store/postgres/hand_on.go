@@ -16,7 +16,9 @@ import (
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/wake"
 )
 
 // While runs wait for the places that others leave, a worker settles and claims in turns. It
@@ -114,11 +116,11 @@ func (s *Store) joinHandOn(ctx context.Context, work []*settling) bool {
 		return false
 	}
 	one := s.handing.settles.add(work)
-	dues := duesOn(lines)
+	dues := wake.DuesOn(lines)
 	for i := range dues {
 		dues[i].Unseen = true
 	}
-	s.giveDue(dues)
+	s.wake.GiveDue(dues)
 	done := s.handing.settles.await(ctx, one, s.handing.wait)
 	s.handing.met(done && one.started > 0)
 	if !done || one.started == 0 {
@@ -164,15 +166,15 @@ func (s *Store) handOn(ctx context.Context, request *store.ClaimRequest, worker 
 	own := slices.DeleteFunc(slices.Clone(request.Lanes), func(lane store.LaneID) bool { return lane <= 0 })
 	marks := s.marks.of(own)
 	var on handedOn
-	b := s.hot(ctx)
+	b := s.db.Hot(ctx)
 	whole := addSettles(b, work)
-	b.add(queries.LockFreed, lines, takes)
-	b.add(queries.HandOn, uuid.UUID(request.Claim), worker, marks.gates, marks.lanes, marks.dues, laneNumbers(own),
-		small(request.Limit), lines, int32(spareTurns), micro(request.Duration)).Query(func(rows pgx.Rows) error { return on.scan(rows, got) })
+	b.Add(queries.LockFreed, lines, takes)
+	b.Add(queries.HandOn, uuid.UUID(request.Claim), worker, marks.gates, marks.lanes, marks.dues, laneNumbers(own),
+		conn.Small(request.Limit), lines, int32(spareTurns), conn.Micro(request.Duration)).Query(func(rows pgx.Rows) error { return on.scan(rows, got) })
 	var left bool
-	b.add(queries.TurnsLeft, lines, micro(store.WakeAhead)).QueryRow(func(row pgx.Row) error { return row.Scan(&left) })
+	b.Add(queries.TurnsLeft, lines, conn.Micro(store.WakeAhead)).QueryRow(func(row pgx.Row) error { return row.Scan(&left) })
 	began := lease.Elapsed()
-	err := s.send(ctx, s.engine, b)
+	err := s.db.Send(ctx, s.db.Engine, b)
 	for _, one := range taken {
 		if one.started = len(got.runs); one.started < request.Limit && !left {
 			one.handed = lines
@@ -183,9 +185,9 @@ func (s *Store) handOn(ctx context.Context, request *store.ClaimRequest, worker 
 	} else {
 		answer(taken, err)
 	}
-	switch code(err) {
+	switch conn.Code(err) {
 	case "":
-	case uniqueViolation: // the claim was granted before
+	case conn.UniqueViolation: // the claim was granted before
 		return err
 	default:
 		got.runs, got.dealt = got.runs[:0], 0

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -15,25 +16,25 @@ import (
 // refuses the claim: it waits for a claim that is in progress, and one that arrives later
 // finds that lease.
 func (s *Store) HandBack(ctx context.Context, request store.ClaimRequest) (int, error) {
-	if err := s.usable(ctx); err != nil {
-		return 0, s.fail("hand back", err)
+	if err := s.schema.Usable(ctx); err != nil {
+		return 0, s.db.Fail("hand back", err)
 	}
 	worker, err := s.workerID(ctx, request.Worker)
 	if err != nil {
-		return 0, s.fail("hand back", err)
+		return 0, s.db.Fail("hand back", err)
 	}
 	var ids []uuid.UUID
-	err = s.repeat(ctx, func() error {
-		b := s.guarded(ctx)
-		b.add(queries.RefuseClaim, uuid.UUID(request.Claim), worker, micro(request.Duration), request.Alone)
-		b.add(queries.HeldRuns, uuid.UUID(request.Claim)).Query(func(rows pgx.Rows) error {
+	err = s.db.Repeat(ctx, func() error {
+		b := s.db.Guarded(ctx)
+		b.Add(queries.RefuseClaim, uuid.UUID(request.Claim), worker, conn.Micro(request.Duration), request.Alone)
+		b.Add(queries.HeldRuns, uuid.UUID(request.Claim)).Query(func(rows pgx.Rows) error {
 			ids = ids[:0]
-			return scanIDs(rows, func(id uuid.UUID) { ids = append(ids, id) })
+			return conn.ScanIDs(rows, func(id uuid.UUID) { ids = append(ids, id) })
 		})
-		return s.send(ctx, s.engine, b)
+		return s.db.Send(ctx, s.db.Engine, b)
 	})
 	if err != nil {
-		return 0, s.fail("hand back", err)
+		return 0, s.db.Fail("hand back", err)
 	}
 	held := 0
 	for some := range slices.Chunk(ids, mapRuns) {

@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"encoding/json"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -63,7 +62,7 @@ func blocksOf(t *testing.T, db opened, statement string, args ...any) int {
 	conn := connect(t, db.url)
 	_, err := conn.Exec(t.Context(), "set enable_seqscan = off; set enable_bitmapscan = off")
 	require.NoError(t, err)
-	return explained(t, conn, strings.ReplaceAll(statement, "durable.", db.schema+"."), args...)
+	return explained(t, conn, asSent(t, statement, db.schema+"."), args...)
 }
 
 // explained executes a statement and returns how many blocks the server has read for it,
@@ -109,7 +108,7 @@ func TestTurnsOfManyKeysAreTakenByTheirGates(t *testing.T) {
 		require.NoError(t, err)
 		conn := connect(t, db.url)
 		db.exec(t, conn, "set enable_seqscan = off; set enable_bitmapscan = off; set plan_cache_mode = force_generic_plan")
-		db.exec(t, conn, "prepare take as "+strings.ReplaceAll(queries.TakeTurns, "durable.", db.schema+"."))
+		db.exec(t, conn, "prepare take as "+asSent(t, queries.TakeTurns, db.schema+"."))
 		return explained(t, conn, "execute take ('{1}', '{50}', 50, 1000, 50)")
 	}
 	few := blocks(200)

@@ -11,6 +11,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -21,31 +22,31 @@ const inspectLimit = 4 * time.Second
 // Run returns one run with its attempts. It uses the general pool, because workers and callers
 // that wait for runs call it too.
 func (s *Store) Run(ctx context.Context, id store.RunID) (store.Record, error) {
-	if err := s.usable(ctx); err != nil {
-		return store.Record{}, s.fail("run", err)
+	if err := s.schema.Usable(ctx); err != nil {
+		return store.Record{}, s.db.Fail("run", err)
 	}
-	record, err := s.run(ctx, s.general, id)
+	record, err := s.run(ctx, s.db.General, id)
 	if err != nil {
-		return store.Record{}, s.fail("run "+id.String(), err)
+		return store.Record{}, s.db.Fail("run "+id.String(), err)
 	}
 	return record, nil
 }
 
 // run reads a run as a pool or a transaction sees it.
-func (s *Store) run(ctx context.Context, to sender, id store.RunID) (store.Record, error) {
-	b := s.begin(ctx, to)
+func (s *Store) run(ctx context.Context, to conn.Sender, id store.RunID) (store.Record, error) {
+	b := s.db.Begin(ctx, to)
 	var records []store.Record
 	attempts := []store.Attempt{}
 	var checkpoints []string
 	reported := map[store.RunID]*store.Progress{}
-	b.add(queries.Run, id).Query(scanRecords(&records))
-	b.add(queries.Attempts, id).Query(func(rows pgx.Rows) error { return scanAttempts(rows, &attempts) })
-	b.add(queries.Checkpoint, id).Query(func(rows pgx.Rows) (err error) {
+	b.Add(queries.Run, id).Query(scanRecords(&records))
+	b.Add(queries.Attempts, id).Query(func(rows pgx.Rows) error { return scanAttempts(rows, &attempts) })
+	b.Add(queries.Checkpoint, id).Query(func(rows pgx.Rows) (err error) {
 		checkpoints, err = pgx.CollectRows(rows, pgx.RowTo[string])
 		return err
 	})
-	b.add(queries.ProgressOf, uuidArray{id}).Query(scanProgress(reported))
-	if err := s.send(ctx, to, b); err != nil {
+	b.Add(queries.ProgressOf, conn.UUIDs{id}).Query(scanProgress(reported))
+	if err := s.db.Send(ctx, to, b); err != nil {
 		return store.Record{}, err
 	}
 	if len(records) == 0 {
@@ -94,10 +95,10 @@ func toRecord(row *queries.RunRow) store.Record {
 	r := store.Record{
 		ID: row.ID, Job: row.Job, Queue: row.Queue, Priority: int(row.Priority), State: store.State(row.State),
 		Attempt: int(row.Attempt), MaxAttempts: int(row.MaxAttempts), CrashCount: int(row.CrashCount), Isolated: row.Isolated,
-		DueAt: row.DueAt.UTC(), CreatedAt: row.CreatedAt.UTC(), StartedAt: timesUTC(row.StartedAt),
-		FinishedAt: timesUTC(row.FinishedAt), ExpiresAt: timesUTC(row.ExpiresAt),
-		Timeout: store.Duration(fromMicro(row.Timeout)), Worker: rules.TextOrNil(row.Worker), Fence: lease.Fence(row.Fence),
-		Schedule: rules.TextOrNil(row.Schedule), Occurrence: store.ZonedTime(row.OccursAt).Fixed(), Key: rules.TextOrNil(row.Key), Tags: orEmpty(row.Tags), Args: []byte(row.Args), Error: rules.TextOrNil(row.Error),
+		DueAt: row.DueAt.UTC(), CreatedAt: row.CreatedAt.UTC(), StartedAt: conn.TimesUTC(row.StartedAt),
+		FinishedAt: conn.TimesUTC(row.FinishedAt), ExpiresAt: conn.TimesUTC(row.ExpiresAt),
+		Timeout: store.Duration(conn.FromMicro(row.Timeout)), Worker: rules.TextOrNil(row.Worker), Fence: lease.Fence(row.Fence),
+		Schedule: rules.TextOrNil(row.Schedule), Occurrence: store.ZonedTime(row.OccursAt).Fixed(), Key: rules.TextOrNil(row.Key), Tags: conn.OrEmpty(row.Tags), Args: []byte(row.Args), Error: rules.TextOrNil(row.Error),
 	}
 	if len(row.Limits) > 0 {
 		r.Limits = row.Limits

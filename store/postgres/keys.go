@@ -14,6 +14,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -41,16 +42,16 @@ type keyHolder struct {
 // be replaced out of their lines, and writes.
 type keyedInsert struct {
 	store *Store
-	to    sender
+	to    conn.Sender
 	set   places
 	runs  []store.NewRun
 
-	names    []keyName // sorted: all transactions lock in this order
-	jobs     []string  // of the names
-	texts    []string  // likewise
-	firsts   uuidArray // the first run with each
-	heldFors []int64   // of that one
-	asked    uuidArray // the runs
+	names    []keyName  // sorted: all transactions lock in this order
+	jobs     []string   // of the names
+	texts    []string   // likewise
+	firsts   conn.UUIDs // the first run with each
+	heldFors []int64    // of that one
+	asked    conn.UUIDs // the runs
 
 	commits   bool // the transaction is ours, and
 	committed bool // has ended with what was written
@@ -69,11 +70,11 @@ type keyedInsert struct {
 // insertKeyed is insert for runs some of which have keys. In a caller's
 // transaction the keys stay locked until it ends, and its own limits and
 // isolation hold. Freed is as in insertInto.
-func (s *Store) insertKeyed(ctx context.Context, to sender, runs []store.NewRun, set places) (answers []store.Receipt, freed []store.LineID, err error) {
+func (s *Store) insertKeyed(ctx context.Context, to conn.Sender, runs []store.NewRun, set places) (answers []store.Receipt, freed []store.LineID, err error) {
 	pool, own := to.(*pgxpool.Pool)
 	if !own {
 		k := s.newKeyedInsert(to, runs, set)
-		if err := k.keep(ctx, &batch{names: s.names}, mayBeNew(runs)); err != nil {
+		if err := k.keep(ctx, s.db.NewBatch(), mayBeNew(runs)); err != nil {
 			return nil, nil, err
 		}
 		return k.receipts, k.freed, nil
@@ -87,12 +88,12 @@ func (s *Store) insertKeyed(ctx context.Context, to sender, runs []store.NewRun,
 		answers, freed, err = s.storeKeyedAlone(ctx, pool, runs, set, most)
 		return err
 	}
-	err = try(heldLimit)
+	err = try(conn.HeldLimit)
 	if err != nil && pgconn.SafeToRetry(err) && ctx.Err() == nil { // as send does
-		err = try(heldLimit)
+		err = try(conn.HeldLimit)
 	}
-	if code(err) == lockNotAvailable && ctx.Err() == nil {
-		err = s.patiently(ctx, func() error { return try(lockLimit) })
+	if conn.Code(err) == conn.LockNotAvailable && ctx.Err() == nil {
+		err = s.db.Patiently(ctx, func() error { return try(conn.LockLimit) })
 	}
 	if err != nil {
 		return nil, nil, err
@@ -109,32 +110,32 @@ const holderTries = 100
 func (s *Store) storeKeyedAlone(
 	ctx context.Context, pool *pgxpool.Pool, runs []store.NewRun, set places, most time.Duration,
 ) (answers []store.Receipt, freed []store.LineID, err error) {
-	conn, err := pool.Acquire(ctx)
+	session, err := pool.Acquire(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer conn.Release()
-	b := &batch{names: s.names}
-	b.add(queries.Begin)
-	if s.unpinned {
-		b.add(queries.Pin)
+	defer session.Release()
+	b := s.db.NewBatch()
+	b.Add(queries.Begin)
+	if s.db.Unpinned {
+		b.Add(queries.Pin)
 	}
-	lock, statement := limits(ctx, most)
-	b.add(queries.Guard, lock, statement)
-	b.add(queries.Idle) // or a process that stops here would keep the keys locked
-	k := s.newKeyedInsert(conn, runs, set)
+	lock, statement := conn.Limits(ctx, most)
+	b.Add(queries.Guard, lock, statement)
+	b.Add(queries.Idle) // or a process that stops here would keep the keys locked
+	k := s.newKeyedInsert(session, runs, set)
 	k.commits = true
 	if err = k.keep(ctx, b, len(runs) > 1 && mayBeNew(runs)); err == nil && !k.committed {
-		_, err = conn.Exec(ctx, queries.Commit)
+		_, err = session.Exec(ctx, queries.Commit)
 	}
 	if err != nil {
-		_, _ = conn.Exec(ctx, queries.Rollback) // one that fails here is closed when it is released
+		_, _ = session.Exec(ctx, queries.Rollback) // one that fails here is closed when it is released
 		return nil, nil, err
 	}
 	return k.receipts, k.freed, nil
 }
 
-func (s *Store) newKeyedInsert(to sender, runs []store.NewRun, set places) *keyedInsert {
+func (s *Store) newKeyedInsert(to conn.Sender, runs []store.NewRun, set places) *keyedInsert {
 	k := &keyedInsert{store: s, to: to, set: set, runs: runs, taken: map[store.RunID]bool{}}
 	k.index()
 	return k
@@ -142,21 +143,21 @@ func (s *Store) newKeyedInsert(to sender, runs []store.NewRun, set places) *keye
 
 // keep does the work; what is in the batch already goes first. With asNew it
 // first tries whether the keys are free.
-func (k *keyedInsert) keep(ctx context.Context, b *batch, asNew bool) error {
+func (k *keyedInsert) keep(ctx context.Context, b *conn.Batch, asNew bool) error {
 	if asNew {
 		stored, err := k.store.insertNewKeyed(ctx, k.to, k.runs, k.set, b)
 		if err != nil || len(stored) == len(k.runs) {
 			k.receipts = receipts(k.runs, nil)
 			return err
 		}
-		b, k.stored = &batch{names: k.store.names}, stored
+		b, k.stored = k.store.db.NewBatch(), stored
 	}
 	for try := 1; try <= holderTries; try++ {
 		complete, err := k.examine(ctx, b)
 		if err != nil {
 			return err
 		}
-		b = &batch{names: k.store.names}
+		b = k.store.db.NewBatch()
 		if !complete {
 			continue
 		}
@@ -189,7 +190,7 @@ func (k *keyedInsert) index() {
 	for _, name := range k.names {
 		first := firsts[name]
 		k.jobs, k.texts = append(k.jobs, name.job), append(k.texts, name.text)
-		k.firsts, k.heldFors = append(k.firsts, first.ID), append(k.heldFors, micro(first.Key.HeldFor))
+		k.firsts, k.heldFors = append(k.firsts, first.ID), append(k.heldFors, conn.Micro(first.Key.HeldFor))
 	}
 	for i := range k.runs {
 		k.asked = append(k.asked, k.runs[i].ID)
@@ -199,19 +200,19 @@ func (k *keyedInsert) index() {
 // examine locks the keys, and reads the runs that hold them and which runs are stored. It
 // is not complete if the row of a key was deleted in between: a transaction that waited for
 // the deletion has locked nothing, even if there is another row by now.
-func (k *keyedInsert) examine(ctx context.Context, b *batch) (complete bool, err error) {
+func (k *keyedInsert) examine(ctx context.Context, b *conn.Batch) (complete bool, err error) {
 	k.holders = make(map[keyName]*keyHolder, len(k.names))
 	k.known = map[store.RunID]struct{}{}
-	b.add(queries.InsertKeys, k.jobs, k.texts, k.firsts, k.heldFors)
+	b.Add(queries.InsertKeys, k.jobs, k.texts, k.firsts, k.heldFors)
 	locked := 0
-	b.add(queries.LockKeys, k.jobs, k.texts).Query(func(rows pgx.Rows) error {
-		return scanIDs(rows, func(uuid.UUID) { locked++ })
+	b.Add(queries.LockKeys, k.jobs, k.texts).Query(func(rows pgx.Rows) error {
+		return conn.ScanIDs(rows, func(uuid.UUID) { locked++ })
 	})
-	b.add(queries.KeyHolders, k.jobs, k.texts).Query(k.scanHolders)
-	b.add(queries.StoredRuns, k.asked).Query(func(rows pgx.Rows) error {
-		return scanIDs(rows, func(id uuid.UUID) { k.known[id] = struct{}{} })
+	b.Add(queries.KeyHolders, k.jobs, k.texts).Query(k.scanHolders)
+	b.Add(queries.StoredRuns, k.asked).Query(func(rows pgx.Rows) error {
+		return conn.ScanIDs(rows, func(id uuid.UUID) { k.known[id] = struct{}{} })
 	})
-	err = k.store.send(ctx, k.to, b)
+	err = k.store.db.Send(ctx, k.to, b)
 	return locked == len(k.names) && len(k.holders) == len(k.names), err
 }
 
@@ -252,7 +253,7 @@ func (k *keyedInsert) decide() {
 			k.replace(holder, run)
 		default:
 			k.fresh, k.places = append(k.fresh, *run), append(k.places, i)
-			holder.id, holder.fresh, holder.heldFor = run.ID, len(k.fresh), micro(run.Key.HeldFor)
+			holder.id, holder.fresh, holder.heldFor = run.ID, len(k.fresh), conn.Micro(run.Key.HeldFor)
 			holder.KeyHolder = store.KeyHolder{Stored: true, Latest: run.ID, State: store.Pending, Held: run.Key.HeldFor > 0}
 		}
 	}
@@ -274,7 +275,7 @@ func (k *keyedInsert) replace(holder *keyHolder, run *store.NewRun) {
 // take takes the holders that will be replaced out of their lines. It is not complete if one
 // of them had gone: it was claimed or changed.
 func (k *keyedInsert) take(ctx context.Context) (complete bool, err error) {
-	b := &batch{names: k.store.names}
+	b := k.store.db.NewBatch()
 	var wanted []store.RunID
 	for _, name := range k.names {
 		holder := k.holders[name]
@@ -287,26 +288,26 @@ func (k *keyedInsert) take(ctx context.Context) (complete bool, err error) {
 	if len(wanted) == 0 {
 		return true, nil
 	}
-	err = k.store.send(ctx, k.to, b)
+	err = k.store.db.Send(ctx, k.to, b)
 	return !slices.ContainsFunc(wanted, func(id store.RunID) bool { return !k.taken[id] }), err
 }
 
 // addTake takes a run out of its line.
-func (k *keyedInsert) addTake(b *batch, holder *keyHolder) {
+func (k *keyedInsert) addTake(b *conn.Batch, holder *keyHolder) {
 	took := func(id uuid.UUID) { k.taken[id] = true }
 	if row := &holder.row; row.Gates == "" {
-		b.add(queries.TakeReady, row.Lane, row.DueAt, holder.id).Query(func(rows pgx.Rows) error { return scanIDs(rows, took) })
+		b.Add(queries.TakeReady, row.Lane, row.DueAt, holder.id).Query(func(rows pgx.Rows) error { return conn.ScanIDs(rows, took) })
 	} else {
-		b.add(queries.TakeWaiting, row.Gates, row.Lane, row.DueAt, holder.id).Query(func(rows pgx.Rows) error { return scanFreed(rows, &k.freed, took) })
+		b.Add(queries.TakeWaiting, row.Gates, row.Lane, row.DueAt, holder.id).Query(func(rows pgx.Rows) error { return conn.ScanFreed(rows, &k.freed, took) })
 	}
 }
 
 // write stores what was decided.
 func (k *keyedInsert) write(ctx context.Context) error {
 	stored := map[store.RunID]struct{}{}
-	b := &batch{names: k.store.names}
+	b := k.store.db.NewBatch()
 	k.addReplacements(b, func(rows pgx.Rows) error {
-		return scanFreed(rows, &k.freed, func(id uuid.UUID) { stored[id] = struct{}{} })
+		return conn.ScanFreed(rows, &k.freed, func(id uuid.UUID) { stored[id] = struct{}{} })
 	})
 	var plain []store.NewRun
 	for i := range k.runs {
@@ -315,13 +316,13 @@ func (k *keyedInsert) write(ctx context.Context) error {
 			plain, k.places = append(plain, *run), append(k.places, i)
 		}
 	}
-	addRuns(b, append(plain, k.fresh...), k.set, scanInto(stored)) // together: their due instants are one statement's
+	addRuns(b, append(plain, k.fresh...), k.set, conn.ScanInto(stored)) // together: their due instants are one statement's
 	k.addKeys(b)
 	ends := k.commits && len(k.taken) == 0 // else what was taken is compared first
 	if ends {
-		b.add(queries.Commit)
+		b.Add(queries.Commit)
 	}
-	if err := k.store.send(ctx, k.to, b); err != nil {
+	if err := k.store.db.Send(ctx, k.to, b); err != nil {
 		return err
 	}
 	k.committed = ends
@@ -338,7 +339,7 @@ func (k *keyedInsert) write(ctx context.Context) error {
 }
 
 // addRuns adds an insert of runs some of which have keys.
-func addRuns(b *batch, runs []store.NewRun, set places, each func(pgx.Rows) error) {
+func addRuns(b *conn.Batch, runs []store.NewRun, set places, each func(pgx.Rows) error) {
 	if len(runs) == 0 {
 		return
 	}
@@ -351,7 +352,7 @@ func addRuns(b *batch, runs []store.NewRun, set places, each func(pgx.Rows) erro
 	}
 	for _, part := range parts(plain) {
 		args := append(columnsOf(part, set).parameters(), keyTexts(part), traces(part))
-		b.add(queries.EnqueueKeyedRuns, args...).Query(each)
+		b.Add(queries.EnqueueKeyedRuns, args...).Query(each)
 	}
 }
 
@@ -365,7 +366,7 @@ func keyTexts(runs []store.NewRun) []string {
 
 // addReplacements gives pending runs, taken out of their lines, what others
 // have that were enqueued for them, and a new place.
-func (k *keyedInsert) addReplacements(b *batch, note func(pgx.Rows) error) {
+func (k *keyedInsert) addReplacements(b *conn.Batch, note func(pgx.Rows) error) {
 	for _, name := range k.names {
 		holder := k.holders[name]
 		run := holder.replacement
@@ -374,19 +375,19 @@ func (k *keyedInsert) addReplacements(b *batch, note func(pgx.Rows) error) {
 		}
 		l, row, had := laneOf(run), standingOf(run, k.set.limits), cmp.Or(holder.row.Gates, "{}")
 		ids, names, secrets := k.set.limits.only(run).learnt()
-		b.add(queries.ReplaceRun, k.set.lanes[l], l.queue, l.job, l.priority, numberArray(ids), literal(names, quoted), literal(secrets, uuid.UUID.String), timeOrNull(run.At), micro(run.Delay()),
-			micro(run.Key.AtMost), micro(run.Timeout), timeOrNull(run.ExpiresAt), small(run.MaxAttempts), int16(run.OnCrash),
-			string(run.Args), textArray(run.Tags), run.Metadata.Text(), rules.TextOrNil(run.Trace),
+		b.Add(queries.ReplaceRun, k.set.lanes[l], l.queue, l.job, l.priority, numberArray(ids), conn.Literal(names, conn.Quoted), conn.Literal(secrets, uuid.UUID.String), conn.TimeOrNull(run.At), conn.Micro(run.Delay()),
+			conn.Micro(run.Key.AtMost), conn.Micro(run.Timeout), conn.TimeOrNull(run.ExpiresAt), conn.Small(run.MaxAttempts), int16(run.OnCrash),
+			string(run.Args), conn.TextArray(run.Tags), run.Metadata.Text(), rules.TextOrNil(run.Trace),
 			row.gates, row.limits, row.weights, row.strict, row.gives, holder.id, had).Query(note)
 	}
 }
 
 // addKeys writes the new holders of the keys that have one.
-func (k *keyedInsert) addKeys(b *batch) {
+func (k *keyedInsert) addKeys(b *conn.Batch) {
 	for _, name := range k.names {
 		holder := k.holders[name]
 		if holder.id != holder.row.RunID || holder.Latest != holder.row.Latest {
-			b.add(queries.SetKey, holder.id, holder.heldFor, holder.Latest, name.job, name.text)
+			b.Add(queries.SetKey, holder.id, holder.heldFor, holder.Latest, name.job, name.text)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -34,26 +35,26 @@ func mayBeNew(runs []store.NewRun) bool {
 
 // insertNewKeyed stores the runs if their keys are free, except those that
 // are stored, and returns which it has. What is in the batch already goes first.
-func (s *Store) insertNewKeyed(ctx context.Context, to sender, runs []store.NewRun, set places, b *batch) (stored map[store.RunID]struct{}, err error) {
+func (s *Store) insertNewKeyed(ctx context.Context, to conn.Sender, runs []store.NewRun, set places, b *conn.Batch) (stored map[store.RunID]struct{}, err error) {
 	stored = map[store.RunID]struct{}{}
 	heldFor := time.Duration(0)
 	for i := range runs {
 		heldFor = max(heldFor, runs[i].Key.HeldFor)
 	}
 	a := alikeOf(runs, set)
-	args := slices.Concat(a.lane, []any{micro(heldFor), a.ids, keyTexts(runs)}, a.shared, []any{a.args})
-	b.add(queries.EnqueueNewKeyed, args...).Query(scanInto(stored))
-	return stored, s.send(ctx, to, b)
+	args := slices.Concat(a.lane, []any{conn.Micro(heldFor), a.ids, keyTexts(runs)}, a.shared, []any{a.args})
+	b.Add(queries.EnqueueNewKeyed, args...).Query(conn.ScanInto(stored))
+	return stored, s.db.Send(ctx, to, b)
 }
 
 // insertOneNew stores a run with a key in one round trip, unless there is more
 // to ask: nothing has happened then.
 func (s *Store) insertOneNew(ctx context.Context, run store.NewRun, set places) (done bool, err error) {
-	b := &batch{names: s.names}
-	lock, statement := limits(ctx, heldLimit)
-	b.add(queries.Limits, lock, statement)
-	stored, err := s.insertNewKeyed(ctx, s.general, []store.NewRun{run}, set, b)
-	if code(err) == lockNotAvailable {
+	b := s.db.NewBatch()
+	lock, statement := conn.Limits(ctx, conn.HeldLimit)
+	b.Add(queries.Limits, lock, statement)
+	stored, err := s.insertNewKeyed(ctx, s.db.General, []store.NewRun{run}, set, b)
+	if conn.Code(err) == conn.LockNotAvailable {
 		return false, nil
 	}
 	return len(stored) == 1, err
@@ -62,7 +63,7 @@ func (s *Store) insertOneNew(ctx context.Context, run store.NewRun, set places) 
 // refuseChanged fails if the transaction reads from a snapshot and a holder has changed since.
 // Its key, which is locked, may be as it was: a run ends, and is retried, without a change there.
 func (k *keyedInsert) refuseChanged(ctx context.Context) error {
-	var holders uuidArray
+	var holders conn.UUIDs
 	for _, name := range k.names {
 		if holder := k.holders[name]; holder.row.Frozen && holder.Stored {
 			holders = append(holders, holder.id)
@@ -71,10 +72,10 @@ func (k *keyedInsert) refuseChanged(ctx context.Context) error {
 	if len(holders) == 0 {
 		return nil
 	}
-	b := &batch{names: k.store.names}
-	b.add(queries.BeginLook)
-	b.add(queries.RefuseChanged, holders)
-	b.add(queries.UndoLook)
-	b.add(queries.EndLook)
-	return k.store.send(ctx, k.to, b)
+	b := k.store.db.NewBatch()
+	b.Add(queries.BeginLook)
+	b.Add(queries.RefuseChanged, holders)
+	b.Add(queries.UndoLook)
+	b.Add(queries.EndLook)
+	return k.store.db.Send(ctx, k.to, b)
 }

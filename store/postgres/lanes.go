@@ -15,7 +15,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/wake"
 )
 
 // lane is what a lane's number means.
@@ -48,7 +50,7 @@ func (c *laneCache) learn(heads []store.Head) {
 	}
 	for i := range heads {
 		if h := &heads[i]; h.Lane > 0 && c.names[h.Lane] == 0 {
-			c.names[h.Lane] = namesOf(h.Queue, h.Job)
+			c.names[h.Lane] = wake.NamesOf(h.Queue, h.Job)
 		}
 	}
 }
@@ -90,35 +92,17 @@ type laneSet map[lane]store.LaneID
 // is held by a call that waits for a second one, all of them wait until their
 // contexts end. Such calls find their lanes earlier, or with lanesIn.
 func (s *Store) laneIDs(ctx context.Context, set laneSet) error {
-	missing, err := s.findLanes(ctx, s.aloof(), set)
+	missing, err := s.findLanes(ctx, s.db.Aloof(), set)
 	if err != nil || len(missing) == 0 {
 		return err
 	}
 	if err := s.createLanes(ctx, laneColumns(missing)); err != nil {
 		return err
 	}
-	if missing, err = s.findLanes(ctx, s.aloof(), set); err == nil && len(missing) > 0 {
+	if missing, err = s.findLanes(ctx, s.db.Aloof(), set); err == nil && len(missing) > 0 {
 		err = fmt.Errorf("%d lanes could not be made", len(missing))
 	}
 	return err
-}
-
-// aloof is the pool whose connections no caller holds. If the general pool is the caller's,
-// all of its connections may belong to transactions that wait for this very call.
-func (s *Store) aloof() *pgxpool.Pool {
-	if s.shared {
-		return s.engine
-	}
-	return s.general
-}
-
-// inAloofTx runs a function in a transaction over such a connection.
-func (s *Store) inAloofTx(ctx context.Context, do func(pgx.Tx) error) error {
-	if s.shared {
-		s.sparing.enter(ctx, hotWait)
-		defer s.sparing.leave()
-	}
-	return inTx(ctx, s.aloof(), do)
 }
 
 // lanesIn is laneIDs for a transaction of this store: it asks on the
@@ -151,12 +135,12 @@ type refusedLanes map[lane]error
 // refused is nil: then they are the error.
 func (s *Store) withLanes(ctx context.Context, pool *pgxpool.Pool, refused refusedLanes, do func(pgx.Tx) error) error {
 	for try := 1; ; try++ {
-		err := s.repeat(ctx, func() error {
-			if pool == s.engine {
-				s.sparing.enter(ctx, hotWait)
-				defer s.sparing.leave()
+		err := s.db.Repeat(ctx, func() error {
+			if pool == s.db.Engine {
+				s.db.Sparing.Enter(ctx, conn.HotWait)
+				defer s.db.Sparing.Leave()
 			}
-			return inTx(ctx, pool, do)
+			return conn.InTx(ctx, pool, do)
 		})
 		missing := (*newLanesError)(nil)
 		if try == 10 || !errors.As(err, &missing) {
@@ -169,7 +153,7 @@ func (s *Store) withLanes(ctx context.Context, pool *pgxpool.Pool, refused refus
 			continue
 		}
 		err = s.createLanes(ctx, laneColumns(missing.lanes))
-		if refusesRows(err) && refused != nil {
+		if conn.RefusesRows(err) && refused != nil {
 			err = s.createEach(ctx, missing.lanes, refused)
 		}
 		if err != nil {
@@ -181,7 +165,7 @@ func (s *Store) withLanes(ctx context.Context, pool *pgxpool.Pool, refused refus
 func (s *Store) createEach(ctx context.Context, lanes []lane, refused refusedLanes) error {
 	for _, l := range lanes {
 		err := s.createLanes(ctx, laneColumns([]lane{l}))
-		if refusesRows(err) {
+		if conn.RefusesRows(err) {
 			refused[l] = err
 		} else if err != nil {
 			return err
@@ -206,7 +190,7 @@ func (s *Store) findLanes(ctx context.Context, in queries.DBTX, set laneSet) (mi
 		return nil, nil
 	}
 	slices.SortFunc(missing, compareLanes)
-	rows, err := s.queries(in).Lanes(ctx, queries.LanesParams(laneColumns(missing)))
+	rows, err := s.db.Queries(in).Lanes(ctx, queries.LanesParams(laneColumns(missing)))
 	if err != nil {
 		return nil, err
 	}
@@ -221,12 +205,12 @@ func (s *Store) findLanes(ctx context.Context, in queries.DBTX, set laneSet) (mi
 
 // createLanes makes lanes, paused as their queues are.
 func (s *Store) createLanes(ctx context.Context, names queries.CreateLanesParams) error {
-	return s.repeat(ctx, func() error {
-		b := s.guarded(ctx)
-		b.add(queries.TouchQueues, names.Queues)
-		b.add(queries.ShareQueues, names.Queues)
-		b.add(queries.CreateLanes, names.Queues, names.Jobs, names.Priorities)
-		return s.send(ctx, s.aloof(), b)
+	return s.db.Repeat(ctx, func() error {
+		b := s.db.Guarded(ctx)
+		b.Add(queries.TouchQueues, names.Queues)
+		b.Add(queries.ShareQueues, names.Queues)
+		b.Add(queries.CreateLanes, names.Queues, names.Jobs, names.Priorities)
+		return s.db.Send(ctx, s.db.Aloof(), b)
 	})
 }
 
@@ -255,14 +239,14 @@ func laneOf(run *store.NewRun) lane {
 
 // Heads returns the lanes a worker serves with their first waiting runs.
 func (s *Store) Heads(ctx context.Context, serves store.Serves) ([]store.Head, error) {
-	if err := s.usable(ctx); err != nil {
-		return nil, s.fail("heads", err)
+	if err := s.schema.Usable(ctx); err != nil {
+		return nil, s.db.Fail("heads", err)
 	}
 	var heads []store.Head
 	var capped []bool
 	limited := false
-	b := s.guarded(ctx)
-	b.add(queries.Heads, marksOf(serves.From), orEmpty(serves.Queues), orEmpty(serves.Jobs)).Query(func(rows pgx.Rows) error {
+	b := s.db.Guarded(ctx)
+	b.Add(queries.Heads, marksOf(serves.From), conn.OrEmpty(serves.Queues), conn.OrEmpty(serves.Jobs)).Query(func(rows pgx.Rows) error {
 		heads, capped = heads[:0], capped[:0]
 		for rows.Next() {
 			var h store.Head
@@ -274,11 +258,11 @@ func (s *Store) Heads(ctx context.Context, serves store.Serves) ([]store.Head, e
 		}
 		return rows.Err()
 	})
-	if err := s.sendInBackground(ctx, b); err != nil {
-		return nil, s.fail("heads", err)
+	if err := s.db.SendInBackground(ctx, b); err != nil {
+		return nil, s.db.Fail("heads", err)
 	}
 	s.lanes.learn(heads)
-	s.leave(serves, heads)
+	s.wake.Leave(serves, heads)
 	s.capped.Learn(heads, capped)
 	if limited {
 		heads = append(heads, s.turnHeads(ctx, &serves)...)
@@ -289,8 +273,8 @@ func (s *Store) Heads(ctx context.Context, serves store.Serves) ([]store.Head, e
 // turnHeads returns the heads of the lines of turns. If they cannot be read, limited runs
 // wait, and the others do not wait for them.
 func (s *Store) turnHeads(ctx context.Context, serves *store.Serves) (heads []store.Head) {
-	b := s.guarded(ctx)
-	b.add(queries.TurnHeads, orEmpty(serves.Queues), orEmpty(serves.Jobs)).Query(func(rows pgx.Rows) error {
+	b := s.db.Guarded(ctx)
+	b.Add(queries.TurnHeads, conn.OrEmpty(serves.Queues), conn.OrEmpty(serves.Jobs)).Query(func(rows pgx.Rows) error {
 		heads = heads[:0]
 		for rows.Next() {
 			var h store.Head
@@ -301,9 +285,9 @@ func (s *Store) turnHeads(ctx context.Context, serves *store.Serves) (heads []st
 		}
 		return rows.Err()
 	})
-	if err := s.send(ctx, s.engine, b); err != nil {
+	if err := s.db.Send(ctx, s.db.Engine, b); err != nil {
 		if ctx.Err() == nil {
-			s.config.Logger.Error("the turns of limited runs could not be read: they wait", "event", "limit.turns_unreadable", "error", err)
+			s.db.Log.Error("the turns of limited runs could not be read: they wait", "event", "limit.turns_unreadable", "error", err)
 		}
 		return nil
 	}

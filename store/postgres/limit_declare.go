@@ -11,6 +11,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -36,8 +37,8 @@ func (d *declaring) limits(ctx context.Context, declared []store.Limit) error {
 		good = append(good, one)
 	}
 	var older []string
-	err := d.inBackground(ctx, func() (err error) {
-		older, err = d.queries(d.engine).OlderWorker(ctx, queries.OlderWorkerParams{Version: limitsVersion, Within: micro(untold), Silent: micro(unreported)})
+	err := d.db.InBackground(ctx, func() (err error) {
+		older, err = d.db.Queries(d.db.Engine).OlderWorker(ctx, queries.OlderWorkerParams{Version: limitsVersion, Within: conn.Micro(untold), Silent: conn.Micro(unreported)})
 		return err
 	})
 	if err != nil {
@@ -67,21 +68,21 @@ func (d *declaring) someLimits(ctx context.Context, declared []store.Limit) erro
 	each := []any{p.Names, p.Kinds, p.Mosts, p.Periods, p.Bursts, p.BucketCounts, p.KeyLeasts, p.KeyMosts, p.Actions, p.RetryAfters, p.Hashes}
 	var known []queries.LockLimitsRow
 	var changed []store.LimitID
-	err := d.repeat(ctx, func() error {
-		b := &batch{names: d.names}
-		b.add(queries.LockLimits, p.Names).Query(func(rows pgx.Rows) (err error) {
+	err := d.db.Repeat(ctx, func() error {
+		b := d.db.NewBatch()
+		b.Add(queries.LockLimits, p.Names).Query(func(rows pgx.Rows) (err error) {
 			known, err = pgx.CollectRows(rows, pgx.RowToStructByPos[queries.LockLimitsRow])
 			return err
 		})
-		b.add(queries.InsertLimits, slices.Concat([]any{d.worker.Instance}, each, []any{uuidArray(p.Secrets)})...)
-		b.add(queries.ReplaceLimits, slices.Concat([]any{micro(store.DeclaredWithin)}, each, []any{d.worker.Instance})...).Query(func(rows pgx.Rows) (err error) {
+		b.Add(queries.InsertLimits, slices.Concat([]any{d.worker.Instance}, each, []any{conn.UUIDs(p.Secrets)})...)
+		b.Add(queries.ReplaceLimits, slices.Concat([]any{conn.Micro(store.DeclaredWithin)}, each, []any{d.worker.Instance})...).Query(func(rows pgx.Rows) (err error) {
 			changed, err = pgx.CollectRows(rows, pgx.RowTo[store.LimitID])
 			return err
 		})
-		b.add(queries.TouchLimits, p.Names, p.Kinds, p.Hashes)
-		return d.send(ctx, d.engine, b)
+		b.Add(queries.TouchLimits, p.Names, p.Kinds, p.Hashes)
+		return d.db.Send(ctx, d.db.Engine, b)
 	})
-	if half := len(declared) / 2; refusesRows(err) && half > 0 {
+	if half := len(declared) / 2; conn.RefusesRows(err) && half > 0 {
 		if err := d.someLimits(ctx, declared[:half]); err != nil {
 			return err
 		}
@@ -111,11 +112,11 @@ func (d *declaring) someLimits(ctx context.Context, declared []store.Limit) erro
 func limitColumns(all []store.Limit) (p queries.InsertLimitsParams) {
 	for i := range all {
 		l := &all[i]
-		p.Names, p.Kinds, p.Mosts = append(p.Names, store.LimitName(l.Name)), append(p.Kinds, int16(l.Kind)), append(p.Mosts, small(l.Max))
-		p.Periods, p.Bursts = append(p.Periods, micro(l.Period)), append(p.Bursts, small(l.Burst))
-		p.BucketCounts, p.KeyLeasts = append(p.BucketCounts, small(l.Buckets)), append(p.KeyLeasts, small(l.Least))
-		p.KeyMosts, p.Actions = append(p.KeyMosts, small(l.Most)), append(p.Actions, int16(l.WhenFull))
-		p.RetryAfters, p.Hashes = append(p.RetryAfters, micro(l.RetryAfter)), append(p.Hashes, l.Hash())
+		p.Names, p.Kinds, p.Mosts = append(p.Names, store.LimitName(l.Name)), append(p.Kinds, int16(l.Kind)), append(p.Mosts, conn.Small(l.Max))
+		p.Periods, p.Bursts = append(p.Periods, conn.Micro(l.Period)), append(p.Bursts, conn.Small(l.Burst))
+		p.BucketCounts, p.KeyLeasts = append(p.BucketCounts, conn.Small(l.Buckets)), append(p.KeyLeasts, conn.Small(l.Least))
+		p.KeyMosts, p.Actions = append(p.KeyMosts, conn.Small(l.Most)), append(p.Actions, int16(l.WhenFull))
+		p.RetryAfters, p.Hashes = append(p.RetryAfters, conn.Micro(l.RetryAfter)), append(p.Hashes, l.Hash())
 		p.Secrets = append(p.Secrets, rules.SecretOf(l))
 	}
 	return p
@@ -137,18 +138,18 @@ func (s *Store) announceLimit(ctx context.Context, id store.LimitID) error {
 	first, last := gatesOf(id)
 	for after := first - 1; ; {
 		var gates []int64
-		err := s.repeat(ctx, func() error {
-			b := s.guarded(ctx)
-			b.add(queries.AnnounceGates, after, last, small(announcedPerStep)).Query(func(rows pgx.Rows) (err error) {
+		err := s.db.Repeat(ctx, func() error {
+			b := s.db.Guarded(ctx)
+			b.Add(queries.AnnounceGates, after, last, conn.Small(announcedPerStep)).Query(func(rows pgx.Rows) (err error) {
 				gates, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 				return err
 			})
-			return s.send(ctx, s.aloof(), b)
+			return s.db.Send(ctx, s.db.Aloof(), b)
 		})
 		if err != nil || len(gates) == 0 {
 			return err
 		}
-		s.hint()
+		s.wake.Hint()
 		if len(gates) < announcedPerStep {
 			return nil
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/admit"
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -23,19 +24,19 @@ const (
 
 // ListLimits lists the limits by name.
 func (s *Store) ListLimits(ctx context.Context, filter store.LimitFilter) ([]store.LimitInfo, error) {
-	if err := s.usable(ctx); err != nil {
-		return nil, s.fail("list limits", err)
+	if err := s.schema.Usable(ctx); err != nil {
+		return nil, s.db.Fail("list limits", err)
 	}
 	names := []string{}
 	for _, name := range filter.Names {
 		names = append(names, store.LimitName(name))
 	}
-	rows, err := s.queries(s.reading).ListLimits(ctx, queries.ListLimitsParams{Names: names})
+	rows, err := s.db.Queries(s.db.Reading).ListLimits(ctx, queries.ListLimitsParams{Names: names})
 	if err != nil {
-		return nil, s.fail("list limits", err)
+		return nil, s.db.Fail("list limits", err)
 	}
 	infos := []store.LimitInfo{}
-	b := s.guarded(ctx)
+	b := s.db.Guarded(ctx)
 	for _, row := range rows {
 		if !filter.Caps && store.IsCap(row.Name) {
 			continue
@@ -43,26 +44,26 @@ func (s *Store) ListLimits(ctx context.Context, filter store.LimitFilter) ([]sto
 		infos = append(infos, store.LimitInfo{
 			Limit: toLimit(&queries.ReadLimitsRow{ID: row.ID, Name: row.Name, Kind: row.Kind, Most: row.Most, Period: row.Period, Burst: row.Burst,
 				Buckets: row.Buckets, KeyLeast: row.KeyLeast, KeyMost: row.KeyMost, Action: row.Action, RetryAfter: row.RetryAfter, State: row.State, Secret: row.Secret}),
-			Edited: row.Edited, DeclaredAt: timesUTC(row.DeclaredAt),
+			Edited: row.Edited, DeclaredAt: conn.TimesUTC(row.DeclaredAt),
 		})
 	}
 	for i := range infos {
 		info := &infos[i]
 		info.Done = s.tally.Of(info.ID)
 		first, last := gatesOf(info.ID)
-		b.add(queries.LimitInUse, first, last, int32(countMost)).QueryRow(func(row pgx.Row) error {
+		b.Add(queries.LimitInUse, first, last, int32(countMost)).QueryRow(func(row pgx.Row) error {
 			var oldest time.Time
 			err := row.Scan(&info.Waiting.N, &info.InUse.N, &oldest)
 			if info.Waiting.N > 0 {
-				info.OldestDue = timesUTC(&oldest)
+				info.OldestDue = conn.TimesUTC(&oldest)
 			}
-			info.Waiting.Estimated, info.InUse.Estimated = info.Waiting.N == countMost, info.InUse.N >= countMost
+			info.Waiting.AtLeast, info.InUse.AtLeast = info.Waiting.N == countMost, info.InUse.N >= countMost
 			return err
 		})
-		b.add(queries.NextOfLimit, first-1, last, int32(limitGatesSeen)).Query(func(rows pgx.Rows) error {
+		b.Add(queries.NextOfLimit, first-1, last, int32(limitGatesSeen)).Query(func(rows pgx.Rows) error {
 			next, err := pgx.CollectRows(rows, pgx.RowTo[time.Time])
 			for i := range next {
-				info.NextAt = timesUTC(&next[i])
+				info.NextAt = conn.TimesUTC(&next[i])
 			}
 			return err
 		})
@@ -70,8 +71,8 @@ func (s *Store) ListLimits(ctx context.Context, filter store.LimitFilter) ([]sto
 	if len(infos) == 0 {
 		return infos, nil
 	}
-	if err := s.send(ctx, s.reading, b); err != nil {
-		return nil, s.fail("list limits", err)
+	if err := s.db.Send(ctx, s.db.Reading, b); err != nil {
+		return nil, s.db.Fail("list limits", err)
 	}
 	return infos, nil
 }
@@ -82,17 +83,17 @@ func (s *Store) ChangeLimit(ctx context.Context, change store.LimitChange) error
 	if err := rules.CheckLimitCommand(&change); err != nil {
 		return fmt.Errorf("%s limit: %w", change.Command, err)
 	}
-	if err := s.usable(ctx); err != nil {
-		return s.fail(what, err)
+	if err := s.schema.Usable(ctx); err != nil {
+		return s.db.Fail(what, err)
 	}
 	var announce func() error
 	var freed []store.LineID
-	err := s.briefly(ctx, heldLimit, lockLimit, func(most time.Duration) error {
-		return s.repeat(ctx, func() error {
-			return inTx(ctx, s.general, func(tx pgx.Tx) (err error) {
-				c := limitChanging{Store: s, tx: tx, q: s.queries(tx), change: &change}
+	err := s.db.Briefly(ctx, conn.HeldLimit, conn.LockLimit, func(most time.Duration) error {
+		return s.db.Repeat(ctx, func() error {
+			return conn.InTx(ctx, s.db.General, func(tx pgx.Tx) (err error) {
+				c := limitChanging{Store: s, tx: tx, q: s.db.Queries(tx), change: &change}
 				defer func() { freed = c.freed }()
-				lock, statement := limits(ctx, most)
+				lock, statement := conn.Limits(ctx, most)
 				if err := c.q.Limits(ctx, queries.LimitsParams{LockTimeout: lock, StatementTimeout: statement}); err != nil {
 					return err
 				}
@@ -108,12 +109,12 @@ func (s *Store) ChangeLimit(ctx context.Context, change store.LimitChange) error
 		err = announce()
 	}
 	if err != nil {
-		return s.fail(what, err)
+		return s.db.Fail(what, err)
 	}
 	if change.Command == store.ReleasePermit || change.Command == store.LiftPenalty { // of one key
-		s.hintFreed(freed, freed)
+		s.wake.HintFreed(freed, freed)
 	} else {
-		s.hint()
+		s.wake.Hint()
 	}
 	return nil
 }
@@ -170,9 +171,9 @@ func (c *limitChanging) all(ctx context.Context) (announce func() error, err err
 	if err != nil || !changes {
 		return nil, err
 	}
-	err = c.q.WriteLimit(ctx, queries.WriteLimitParams{ID: made.ID, Most: small(made.Max), Period: micro(made.Period), Burst: small(made.Burst),
-		Buckets: small(made.Buckets), KeyLeast: small(made.Least), KeyMost: small(made.Most), Action: int16(made.WhenFull),
-		RetryAfter: micro(made.RetryAfter), State: int16(made.State), Edits: c.change.Command == store.SetLimit})
+	err = c.q.WriteLimit(ctx, queries.WriteLimitParams{ID: made.ID, Most: conn.Small(made.Max), Period: conn.Micro(made.Period), Burst: conn.Small(made.Burst),
+		Buckets: conn.Small(made.Buckets), KeyLeast: conn.Small(made.Least), KeyMost: conn.Small(made.Most), Action: int16(made.WhenFull),
+		RetryAfter: conn.Micro(made.RetryAfter), State: int16(made.State), Edits: c.change.Command == store.SetLimit})
 	if err != nil {
 		return nil, err
 	}
@@ -187,9 +188,9 @@ func (c *limitChanging) create(ctx context.Context, name string) (made bool, err
 	}
 	l := c.change.Limit
 	l.Name = name
-	n, err := c.q.CreateLimit(ctx, queries.CreateLimitParams{Name: name, Secret: rules.SecretOf(&l), Kind: int16(l.Kind), Most: small(l.Max), Period: micro(l.Period),
-		Burst: small(l.Burst), Buckets: small(l.Buckets), KeyLeast: small(l.Least), KeyMost: small(l.Most), Action: int16(l.WhenFull),
-		RetryAfter: micro(l.RetryAfter)})
+	n, err := c.q.CreateLimit(ctx, queries.CreateLimitParams{Name: name, Secret: rules.SecretOf(&l), Kind: int16(l.Kind), Most: conn.Small(l.Max), Period: conn.Micro(l.Period),
+		Burst: conn.Small(l.Burst), Buckets: conn.Small(l.Buckets), KeyLeast: conn.Small(l.Least), KeyMost: conn.Small(l.Most), Action: int16(l.WhenFull),
+		RetryAfter: conn.Micro(l.RetryAfter)})
 	if err != nil || n == 0 {
 		return false, err
 	}
@@ -252,57 +253,57 @@ func (c *limitChanging) audit(ctx context.Context, limit *store.Limit) error {
 
 // Gate describes one key of a limit.
 func (s *Store) Gate(ctx context.Context, limit, key string) (store.GateInfo, error) {
-	if err := s.usable(ctx); err != nil {
-		return store.GateInfo{}, s.fail("gate", err)
+	if err := s.schema.Usable(ctx); err != nil {
+		return store.GateInfo{}, s.db.Fail("gate", err)
 	}
 	set := limitSet{store.LimitName(limit): nil}
-	if err := s.findLimits(ctx, s.reading, set, false); err != nil {
-		return store.GateInfo{}, s.fail("gate", err)
+	if err := s.findLimits(ctx, s.db.Reading, set, false); err != nil {
+		return store.GateInfo{}, s.db.Fail("gate", err)
 	}
 	known := set[store.LimitName(limit)]
 	if known == nil || known.State == store.LimitRemoved {
 		return store.GateInfo{}, fmt.Errorf("limit %s: %w", limit, store.ErrNotFound)
 	}
 	info := store.GateInfo{Limit: known.Limit, Key: key}
-	b := s.guarded(ctx)
+	b := s.db.Guarded(ctx)
 	askGate(b, &info)
-	if err := s.send(ctx, s.reading, b); err != nil {
-		return store.GateInfo{}, s.fail("gate", err)
+	if err := s.db.Send(ctx, s.db.Reading, b); err != nil {
+		return store.GateInfo{}, s.db.Fail("gate", err)
 	}
 	return info, nil
 }
 
 // askGate reads everything about one key of a limit, which info names.
-func askGate(b *batch, info *store.GateInfo) {
+func askGate(b *conn.Batch, info *store.GateInfo) {
 	gate := int64(admit.GateOf(&info.Limit, info.Key))
-	b.add(queries.GateUse, gate, int32(countMost)).QueryRow(func(row pgx.Row) error {
+	b.Add(queries.GateUse, gate, int32(countMost)).QueryRow(func(row pgx.Row) error {
 		var next *time.Time
 		err := row.Scan(&info.InUse, &info.Waiting.N, &next)
-		if info.Waiting.Estimated = info.Waiting.N == countMost; info.Waiting.N > 0 {
-			info.NextAt = timesUTC(next)
+		if info.Waiting.AtLeast = info.Waiting.N == countMost; info.Waiting.N > 0 {
+			info.NextAt = conn.TimesUTC(next)
 		}
 		return err
 	})
-	b.add(queries.GatePermits, gate, int32(limitShown)).Query(func(rows pgx.Rows) error {
+	b.Add(queries.GatePermits, gate, int32(limitShown)).Query(func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.GatePermitsRow])
 		info.Permits = nil
 		for _, row := range found {
 			info.Permits = append(info.Permits, store.PermitInfo{Owner: row.Owner, Places: int(row.K), Until: store.LimitUntil(row.Until[0]),
-				ExpiresAt: timesUTC(row.ExpiresAt), Runs: row.Runs, Worker: row.Worker})
+				ExpiresAt: conn.TimesUTC(row.ExpiresAt), Runs: row.Runs, Worker: row.Worker})
 		}
 		return err
 	})
-	b.add(queries.GateState, gate).Query(func(rows pgx.Rows) error {
+	b.Add(queries.GateState, gate).Query(func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, pgx.RowTo[*time.Time])
 		for _, at := range found {
-			info.NotBefore = timesUTC(at)
+			info.NotBefore = conn.TimesUTC(at)
 		}
 		if info.NextAt != nil && info.NotBefore != nil && info.NextAt.Before(*info.NotBefore) {
 			info.NextAt = info.NotBefore
 		}
 		return err
 	})
-	b.add(queries.GateWaiters, int32(limitShown), gate, info.Limit.ID).Query(func(rows pgx.Rows) error {
+	b.Add(queries.GateWaiters, int32(limitShown), gate, info.Limit.ID).Query(func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.GateWaitersRow])
 		info.Waiters = []store.Waiter{}
 		for _, row := range found {
@@ -314,12 +315,12 @@ func askGate(b *batch, info *store.GateInfo) {
 
 // CheckLimits looks for violations of the invariants of limits.
 func (s *Store) CheckLimits(ctx context.Context) ([]store.LimitFault, error) {
-	if err := s.usable(ctx); err != nil {
-		return nil, s.fail("check limits", err)
+	if err := s.schema.Usable(ctx); err != nil {
+		return nil, s.db.Fail("check limits", err)
 	}
 	rows, err := s.limitFaults(ctx)
 	if err != nil {
-		return nil, s.fail("check limits", err)
+		return nil, s.db.Fail("check limits", err)
 	}
 	faults := make([]store.LimitFault, len(rows))
 	for i := range rows {
@@ -331,10 +332,10 @@ func (s *Store) CheckLimits(ctx context.Context) ([]store.LimitFault, error) {
 }
 
 func (s *Store) limitFaults(ctx context.Context) (found []queries.CheckLimitsRow, err error) {
-	b := s.guarded(ctx)
-	b.add(queries.CheckLimits, int32(rules.FaultsGates), int32(rules.FaultsMost), int32(rules.FaultsLines)).Query(func(rows pgx.Rows) error {
+	b := s.db.Guarded(ctx)
+	b.Add(queries.CheckLimits, int32(rules.FaultsGates), int32(rules.FaultsMost), int32(rules.FaultsLines)).Query(func(rows pgx.Rows) error {
 		found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[queries.CheckLimitsRow])
 		return err
 	})
-	return found, s.send(ctx, s.general, b)
+	return found, s.db.Send(ctx, s.db.General, b)
 }

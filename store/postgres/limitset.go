@@ -13,6 +13,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/admit"
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -110,14 +111,14 @@ func placesOf(runs []store.NewRun) places {
 // included.
 func (s *Store) placeIDs(ctx context.Context, set places, runs []store.NewRun) error {
 	if set.limits != nil {
-		if err := s.checkLimits(ctx, s.aloof(), set, runs); err != nil {
+		if err := s.checkLimits(ctx, s.db.Aloof(), set, runs); err != nil {
 			return err
 		}
 	}
 	if err := s.laneIDs(ctx, set.lanes); err != nil || set.limits == nil {
 		return err
 	}
-	missing, err := s.findLimitLanes(ctx, s.aloof(), limitLanesOf(set, runs))
+	missing, err := s.findLimitLanes(ctx, s.db.Aloof(), limitLanesOf(set, runs))
 	if err != nil || len(missing) == 0 {
 		return err
 	}
@@ -191,7 +192,7 @@ func (s *Store) findLimits(ctx context.Context, in queries.DBTX, set limitSet, c
 		return nil
 	}
 	slices.Sort(names)
-	rows, err := s.queries(in).FindLimits(ctx, queries.FindLimitsParams{Names: names})
+	rows, err := s.db.Queries(in).FindLimits(ctx, queries.FindLimitsParams{Names: names})
 	if err != nil {
 		return err
 	}
@@ -212,9 +213,9 @@ func (s *Store) findLimits(ctx context.Context, in queries.DBTX, set limitSet, c
 
 func toLimit(row *queries.ReadLimitsRow) store.Limit {
 	limit := store.Limit{
-		ID: row.ID, Name: row.Name, Kind: store.LimitKind(row.Kind), Max: int(row.Most), Period: fromMicro(row.Period), Burst: int(row.Burst),
+		ID: row.ID, Name: row.Name, Kind: store.LimitKind(row.Kind), Max: int(row.Most), Period: conn.FromMicro(row.Period), Burst: int(row.Burst),
 		Buckets: int(row.Buckets), Least: int(row.KeyLeast), Most: int(row.KeyMost), WhenFull: store.LimitAction(row.Action),
-		RetryAfter: fromMicro(row.RetryAfter), State: store.LimitState(row.State), Secret: row.Secret,
+		RetryAfter: conn.FromMicro(row.RetryAfter), State: store.LimitState(row.State), Secret: row.Secret,
 	}
 	return limit.AsRead()
 }
@@ -248,7 +249,7 @@ func (s *Store) findLimitLanes(ctx context.Context, in queries.DBTX, wanted []li
 	if len(missing) == 0 {
 		return nil, nil
 	}
-	rows, err := s.queries(in).KnownLimitLanes(ctx, queries.KnownLimitLanesParams(limitLaneColumns(missing)))
+	rows, err := s.db.Queries(in).KnownLimitLanes(ctx, queries.KnownLimitLanesParams(limitLaneColumns(missing)))
 	if err != nil {
 		return nil, err
 	}
@@ -262,11 +263,11 @@ func (s *Store) findLimitLanes(ctx context.Context, in queries.DBTX, wanted []li
 
 // createLimitLanes makes them on a connection of their own, as createLanes does.
 func (s *Store) createLimitLanes(ctx context.Context, missing []limitLane) error {
-	return s.repeat(ctx, func() error {
+	return s.db.Repeat(ctx, func() error {
 		columns := limitLaneColumns(missing)
-		b := s.guarded(ctx)
-		b.add(queries.CreateLimitLanes, columns.Limits, columns.Lanes)
-		return s.send(ctx, s.aloof(), b)
+		b := s.db.Guarded(ctx)
+		b.Add(queries.CreateLimitLanes, columns.Limits, columns.Lanes)
+		return s.db.Send(ctx, s.db.Aloof(), b)
 	})
 }
 
@@ -326,15 +327,15 @@ func standingOf(run *store.NewRun, set limitSet) (row standing) {
 		}
 	}
 	list := "{" + strings.Join(gates, ",") + "}"
-	row.gates, row.limits, row.strict, row.gives = &list, textArray(store.LimitTexts(run.Limits)), textArray(strict), textArray(gives)
+	row.gates, row.limits, row.strict, row.gives = &list, conn.TextArray(store.LimitTexts(run.Limits)), conn.TextArray(strict), conn.TextArray(gives)
 	if heavy {
-		row.weights = textArray(weights)
+		row.weights = conn.TextArray(weights)
 	}
 	return row
 }
 
 // learnt are the numbers of the limits with the names that they stand for.
-func (l limitSet) learnt() (ids []int32, names []string, secrets uuidArray) {
+func (l limitSet) learnt() (ids []int32, names []string, secrets conn.UUIDs) {
 	for _, name := range slices.Sorted(maps.Keys(l)) {
 		ids, names, secrets = append(ids, l[name].ID), append(names, name), append(secrets, l[name].Secret)
 	}
@@ -360,7 +361,7 @@ type occurrence struct {
 }
 
 // addLimited adds the inserts of limited runs. of may be nil.
-func addLimited(b *batch, runs []store.NewRun, set places, of func(i int) occurrence, each func(pgx.Rows) error) {
+func addLimited(b *conn.Batch, runs []store.NewRun, set places, of func(i int) occurrence, each func(pgx.Rows) error) {
 	ids, names, secrets := set.limits.learnt()
 	lines := limitLaneColumns(limitLanesOf(set, runs))
 	at := 0
@@ -380,7 +381,7 @@ func addLimited(b *batch, runs []store.NewRun, set places, of func(i int) occurr
 		c := columnsOf(part, set)
 		args := append(c.served(), ids, names, secrets, lines.Limits, lines.Lanes, c.ids)
 		args = append(append(args, c.each()...), keyTexts(part), traces(part), schedules, generations, keys, ats, called, gates, limits, weights, strict, gives)
-		b.add(queries.EnqueueLimited, args...).Query(each)
+		b.Add(queries.EnqueueLimited, args...).Query(each)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/admit"
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -22,12 +23,12 @@ func (s *Store) UseLimit(ctx context.Context, request store.LimitRequest) (store
 	if err := rules.CheckLimitRequest(&request); err != nil {
 		return store.LimitGrant{}, fmt.Errorf("%s: %w", what, err)
 	}
-	if err := s.usable(ctx); err != nil {
-		return store.LimitGrant{}, s.fail(what, err)
+	if err := s.schema.Usable(ctx); err != nil {
+		return store.LimitGrant{}, s.db.Fail(what, err)
 	}
 	set := limitSet{store.LimitName(request.Limit): nil}
-	if err := s.findLimits(ctx, s.general, set, false); err != nil {
-		return store.LimitGrant{}, s.fail(what, err)
+	if err := s.findLimits(ctx, s.db.General, set, false); err != nil {
+		return store.LimitGrant{}, s.db.Fail(what, err)
 	}
 	known := set[store.LimitName(request.Limit)]
 	if known == nil || known.State == store.LimitRemoved {
@@ -38,9 +39,9 @@ func (s *Store) UseLimit(ctx context.Context, request store.LimitRequest) (store
 	}
 	u := usage{Store: s, request: &request, limit: &known.Limit, gates: admit.Gates(&known.Limit, request.Key)}
 	if err := u.use(ctx); err != nil {
-		return store.LimitGrant{}, s.fail(what, err)
+		return store.LimitGrant{}, s.db.Fail(what, err)
 	}
-	s.hintFreed(u.freed, u.freed)
+	s.wake.HintFreed(u.freed, u.freed)
 	return u.grant, nil
 }
 
@@ -65,9 +66,9 @@ const usageTries = 10
 // use makes one transaction of it, again and again if a gate is missing.
 func (u *usage) use(ctx context.Context) error {
 	for try := 1; ; try++ {
-		err := u.briefly(ctx, heldLimit, lockLimit, func(most time.Duration) error {
-			return u.repeat(ctx, func() error {
-				return inTx(ctx, u.general, func(tx pgx.Tx) error {
+		err := u.db.Briefly(ctx, conn.HeldLimit, conn.LockLimit, func(most time.Duration) error {
+			return u.db.Repeat(ctx, func() error {
+				return conn.InTx(ctx, u.db.General, func(tx pgx.Tx) error {
 					u.tx, u.most, u.grant, u.freed = tx, most, store.LimitGrant{}, nil
 					return u.run(ctx)
 				})
@@ -86,10 +87,10 @@ func (u *usage) use(ctx context.Context) error {
 var errNoParent = errors.New("the gate that all keys of the limit share does not exist")
 
 func (u *usage) makeParent(ctx context.Context) error {
-	return u.repeat(ctx, func() error {
-		b := u.guarded(ctx)
-		b.add(queries.MakeGate, int64(u.gates[1]), "")
-		return u.send(ctx, u.general, b)
+	return u.db.Repeat(ctx, func() error {
+		b := u.db.Guarded(ctx)
+		b.Add(queries.MakeGate, int64(u.gates[1]), "")
+		return u.db.Send(ctx, u.db.General, b)
 	})
 }
 
@@ -102,7 +103,7 @@ func (u *usage) run(ctx context.Context) error {
 		return u.penalize(ctx, gate)
 	case store.UsageRenew, store.UsageAcquire:
 		// No one else takes the place as lapsed while its renewal is not committed yet.
-		extended, err := u.locked(ctx, queries.ExtendPermit, micro(u.request.For), gate, owner)
+		extended, err := u.locked(ctx, queries.ExtendPermit, conn.Micro(u.request.For), gate, owner)
 		if u.grant.Granted = extended > 0; u.grant.Granted {
 			u.grant.Expires = u.request.For
 		}
@@ -125,21 +126,21 @@ func (u *usage) locked(ctx context.Context, statement string, args ...any) (touc
 	if u.request.Usage == store.UsagePenalize {
 		gates = gates[:1]
 	}
-	b := u.guardedFor(ctx, u.most)
-	b.add(queries.Idle)
+	b := u.db.GuardedFor(ctx, u.most)
+	b.Add(queries.Idle)
 	if len(gates) > 1 {
-		b.add(queries.LockParent, int64(gates[1])).Query(func(rows pgx.Rows) error {
+		b.Add(queries.LockParent, int64(gates[1])).Query(func(rows pgx.Rows) error {
 			found, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 			parents = len(found)
 			return err
 		})
 	}
-	b.add(queries.LockGate, int64(gates[0]), keyOfGate(gates[0], u.request.Key))
-	b.add(statement, args...).Exec(func(tag pgconn.CommandTag) error {
+	b.Add(queries.LockGate, int64(gates[0]), keyOfGate(gates[0], u.request.Key))
+	b.Add(statement, args...).Exec(func(tag pgconn.CommandTag) error {
 		touched = tag.RowsAffected()
 		return nil
 	})
-	if err = u.send(ctx, u.tx, b); err == nil && parents != len(gates)-1 {
+	if err = u.db.Send(ctx, u.tx, b); err == nil && parents != len(gates)-1 {
 		err = errNoParent
 	}
 	return touched, err
@@ -160,12 +161,12 @@ func (u *usage) give(ctx context.Context, gate int64, owner uuid.UUID) error {
 	if u.grant.Granted = ended > 0; err != nil || !u.grant.Granted {
 		return err
 	}
-	u.freed, err = u.queries(u.tx).AnnounceGate(ctx, queries.AnnounceGateParams{Gate: gate})
+	u.freed, err = u.db.Queries(u.tx).AnnounceGate(ctx, queries.AnnounceGateParams{Gate: gate})
 	return err
 }
 
 func (u *usage) penalize(ctx context.Context, gate int64) error {
-	penalized, err := u.locked(ctx, queries.PenalizeGate, micro(u.request.For), gate)
+	penalized, err := u.locked(ctx, queries.PenalizeGate, conn.Micro(u.request.For), gate)
 	if err == nil && penalized != 1 {
 		err = fmt.Errorf("%d gates were penalized instead of one", penalized)
 	}
@@ -181,10 +182,10 @@ func (u *usage) take(ctx context.Context, owner uuid.UUID) error {
 		ids[i] = int64(gate)
 	}
 	var found []admit.Gate
-	b := &batch{names: u.names}
-	b.add(queries.ReadLimits, ids).Query(a.scanLimits)
-	b.add(queries.ReadGates, ids).Query(func(rows pgx.Rows) error { return a.scanGates(rows, &found) })
-	if err := u.send(ctx, u.tx, b); err != nil {
+	b := u.db.NewBatch()
+	b.Add(queries.ReadLimits, ids).Query(a.scanLimits)
+	b.Add(queries.ReadGates, ids).Query(func(rows pgx.Rows) error { return a.scanGates(rows, &found) })
+	if err := u.db.Send(ctx, u.tx, b); err != nil {
 		return err
 	}
 	for _, gate := range u.gates {
@@ -198,18 +199,18 @@ func (u *usage) take(ctx context.Context, owner uuid.UUID) error {
 	if len(a.input.Gates) != len(u.gates) || a.limits[u.limit.ID] == nil {
 		return fmt.Errorf("%d of %d gates, and %d limits, were found after they were locked", len(a.input.Gates), len(u.gates), len(a.limits))
 	}
-	b = &batch{names: u.names}
+	b = u.db.NewBatch()
 	if a.addRates(b); b.Len() > 0 {
-		if err := u.send(ctx, u.tx, b); err != nil {
+		if err := u.db.Send(ctx, u.tx, b); err != nil {
 			return err
 		}
 	}
-	return u.send(ctx, u.tx, u.decide(a, owner))
+	return u.db.Send(ctx, u.tx, u.decide(a, owner))
 }
 
 // decide asks the gates, and returns what is to be written.
-func (u *usage) decide(a *admission, owner uuid.UUID) *batch {
-	b := &batch{names: u.names}
+func (u *usage) decide(a *admission, owner uuid.UUID) *conn.Batch {
+	b := u.db.NewBatch()
 	now, weight := a.input.Now, max(u.request.Weight, 1)
 	grant := &u.grant
 	grant.Granted = true
@@ -228,17 +229,17 @@ func (u *usage) decide(a *admission, owner uuid.UUID) *batch {
 		}
 	}
 	if len(a.lapsed) > 0 {
-		b.add(queries.EndLapsed, a.lapsed)
+		b.Add(queries.EndLapsed, a.lapsed)
 	}
 	if u.limit.Rate() {
 		addRates(b, rates)
 	} else if grant.Granted {
 		grant.Expires = u.request.For
-		b.add(queries.InsertPermits, []int64{int64(a.input.Gates[0].ID)}, uuidArray{owner}, []time.Time{now.Add(u.request.For)},
-			[]int32{small(weight)}, []string{string(rune(store.UntilExpires))}, []string{"{}"})
+		b.Add(queries.InsertPermits, []int64{int64(a.input.Gates[0].ID)}, conn.UUIDs{owner}, []time.Time{now.Add(u.request.For)},
+			[]int32{conn.Small(weight)}, []string{string(rune(store.UntilExpires))}, []string{"{}"})
 	}
 	if b.Len() == 0 {
-		b.add(queries.Idle)
+		b.Add(queries.Idle)
 	}
 	return b
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -188,7 +187,7 @@ func TestUseLimit_BesideTheSweep(t *testing.T) {
 			}
 		})
 	}
-	prune, conn := strings.ReplaceAll(queries.PruneGates, "durable.", l.schema+"."), l.conn()
+	prune, conn := asSent(t, queries.PruneGates, l.schema+"."), l.conn()
 	ended, sweeping := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(sweeping)

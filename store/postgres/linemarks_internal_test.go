@@ -33,7 +33,7 @@ func TestLineMarks_HideNoWaiter(t *testing.T) {
 	l.keepMarks()
 
 	hidden := l.enqueue(1, time.Now().Add(-time.Hour))
-	_, err := l.store.engine.Exec(l.ctx, "UPDATE durable.turns SET due_at = now()")
+	_, err := l.store.db.Engine.Exec(l.ctx, "UPDATE durable.turns SET due_at = now()")
 	require.NoError(t, err)
 	for _, found := range []bool{false, false, true} {
 		require.Equal(t, found, slices.Contains(l.cycle(), hidden[0]), "when fewer wait above the mark than were asked for")
@@ -53,7 +53,7 @@ func TestLineMarks_AreForAWhile(t *testing.T) {
 		l.cycle()
 	}
 	hidden := l.enqueue(1, time.Now().Add(-time.Hour))
-	_, err := l.store.engine.Exec(l.ctx, "UPDATE durable.turns SET due_at = now()")
+	_, err := l.store.db.Engine.Exec(l.ctx, "UPDATE durable.turns SET due_at = now()")
 	require.NoError(t, err)
 	l.keepMarks()
 	require.False(t, slices.Contains(l.cycle(), hidden[0]))
@@ -76,7 +76,7 @@ func TestLineMarks_ARoomThatIsLeftIsAnnounced(t *testing.T) {
 		require.Len(t, l.cycle(), 50)
 	}
 	hidden := l.enqueue(1, time.Now().Add(-time.Hour))
-	_, err := l.store.engine.Exec(l.ctx, "UPDATE durable.turns SET due_at = now()")
+	_, err := l.store.db.Engine.Exec(l.ctx, "UPDATE durable.turns SET due_at = now()")
 	require.NoError(t, err)
 	l.setMarks(lease.Elapsed() + 300*time.Millisecond)
 	require.Empty(t, l.cycle(), "those above the mark are too heavy")
@@ -145,7 +145,7 @@ func TestExhausted(t *testing.T) {
 	keyed("b")
 	expect(1, false, "the turn of the other key was not taken")(claim(200, 1))
 	expect(1, true, "it is now")(claim(200, 200))
-	tx, err := l.store.general.Begin(l.ctx)
+	tx, err := l.store.db.General.Begin(l.ctx)
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(l.ctx)) }()
 	_, err = tx.Exec(l.ctx, "SELECT FROM durable.gates FOR UPDATE")
@@ -153,11 +153,11 @@ func TestExhausted(t *testing.T) {
 	keyed("a")
 	expect(0, false, "another admission has the gate")(claim(200, 200))
 	require.NoError(t, tx.Rollback(l.ctx))
-	_, err = l.store.engine.Exec(l.ctx, "DELETE FROM durable.turns")
+	_, err = l.store.db.Engine.Exec(l.ctx, "DELETE FROM durable.turns")
 	require.NoError(t, err)
 	keyed("c")
 	keyed("d")
-	tx, err = l.store.general.Begin(l.ctx)
+	tx, err = l.store.db.General.Begin(l.ctx)
 	require.NoError(t, err)
 	_, err = tx.Exec(l.ctx, "SELECT FROM durable.turns WHERE gate = (SELECT gate FROM durable.waiting ORDER BY due_at DESC LIMIT 1) FOR UPDATE")
 	require.NoError(t, err)
@@ -179,7 +179,7 @@ func newMarkedLine(t *testing.T) *markedLine {
 	s, err := Open(ctx, pgtest.Database(t), Config{})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
-	_, err = s.Migrate(ctx)
+	_, err = s.schema.Migrate(ctx)
 	require.NoError(t, err)
 	doc := store.Limit{Name: "doc", Kind: store.LimitSemaphore, Max: 100}
 	require.NoError(t, s.ChangeLimit(ctx, store.LimitChange{Command: store.SetLimit, Limit: doc, By: "ann"}))
@@ -202,7 +202,8 @@ func (l *markedLine) enqueueAs(n int, as func(*store.NewRun)) (ids []store.RunID
 	l.t.Helper()
 	runs := make([]store.NewRun, n)
 	for i := range runs {
-		runs[i] = limitedRun()
+		runs[i] = store.NewRun{ID: store.NewRunID(), Job: "mail", Queue: store.DefaultQueue, MaxAttempts: 1, Args: []byte(`{}`),
+			Limits: []store.LimitUse{{Limit: "doc"}}}
 		as(&runs[i])
 		ids = append(ids, runs[i].ID)
 	}

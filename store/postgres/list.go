@@ -9,6 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/examine"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -24,7 +26,7 @@ const (
 // lister is one list under way.
 type lister struct {
 	store       *Store
-	to          sender // a pool, or the caller's transaction
+	to          conn.Sender // a pool, or the caller's transaction
 	filter      *store.Filter
 	from, below uuid.UUID
 	limit       int
@@ -39,20 +41,20 @@ func (s *Store) Runs(ctx context.Context, filter store.Filter) (store.Page, erro
 	if _, _, _, err := filter.Range(); err != nil {
 		return store.Page{}, err
 	}
-	if err := s.usable(ctx); err != nil {
-		return store.Page{}, s.fail("runs", err)
+	if err := s.schema.Usable(ctx); err != nil {
+		return store.Page{}, s.db.Fail("runs", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, inspectLimit)
 	defer cancel()
-	page, err := s.page(ctx, s.reading, filter)
+	page, err := s.page(ctx, s.db.Reading, filter)
 	if err != nil {
-		return store.Page{}, s.fail("runs", err)
+		return store.Page{}, s.db.Fail("runs", err)
 	}
 	return page, nil
 }
 
 // page lists runs as a pool or a transaction sees them.
-func (s *Store) page(ctx context.Context, to sender, filter store.Filter) (store.Page, error) {
+func (s *Store) page(ctx context.Context, to conn.Sender, filter store.Filter) (store.Page, error) {
 	l, err := s.lister(to, &filter)
 	if err != nil {
 		return store.Page{}, err
@@ -65,7 +67,7 @@ func (s *Store) page(ctx context.Context, to sender, filter store.Filter) (store
 }
 
 // lister begins a list.
-func (s *Store) lister(to sender, filter *store.Filter) (*lister, error) {
+func (s *Store) lister(to conn.Sender, filter *store.Filter) (*lister, error) {
 	from, below, limit, err := filter.Range()
 	if err != nil {
 		return nil, err
@@ -85,15 +87,6 @@ func (l *lister) lines() []int32 {
 		lines = append(lines, lane, -lane)
 	}
 	return lines
-}
-
-// begin begins a batch; in the caller's transaction the settings are the
-// caller's.
-func (s *Store) begin(ctx context.Context, to sender) *batch {
-	if to == sender(s.general) || to == sender(s.reading) {
-		return s.guarded(ctx)
-	}
-	return &batch{names: s.names}
 }
 
 // only reports whether the filter asks for no other states than these.
@@ -133,12 +126,12 @@ func (l *lister) list(ctx context.Context) (store.Page, error) {
 
 // readLanes finds the lanes that pass the filter.
 func (l *lister) readLanes(ctx context.Context) error {
-	b := l.store.begin(ctx, l.to)
-	b.add(queries.FilteredLanes, orEmpty(l.filter.Jobs), orEmpty(l.filter.Queues)).Query(func(rows pgx.Rows) (err error) {
+	b := l.store.db.Begin(ctx, l.to)
+	b.Add(queries.FilteredLanes, conn.OrEmpty(l.filter.Jobs), conn.OrEmpty(l.filter.Queues)).Query(func(rows pgx.Rows) (err error) {
 		l.lanes, err = pgx.CollectRows(rows, pgx.RowTo[int32])
 		return err
 	})
-	return l.store.send(ctx, l.to, b)
+	return l.store.db.Send(ctx, l.to, b)
 }
 
 // problems lists dead and cancelled runs: the newest ids of each lane, then the
@@ -149,13 +142,13 @@ func (l *lister) problems(ctx context.Context) (store.Page, error) {
 		most = pageProblems
 	}
 	states := slices.Compact(slices.Sorted(slices.Values(l.states)))
-	var ids uuidArray
-	b := l.store.begin(ctx, l.to)
-	b.add(queries.NewestProblems, states, l.lanes, l.below, l.from, small(most)).Query(func(rows pgx.Rows) error {
+	var ids conn.UUIDs
+	b := l.store.db.Begin(ctx, l.to)
+	b.Add(queries.NewestProblems, states, l.lanes, l.below, l.from, conn.Small(most)).Query(func(rows pgx.Rows) error {
 		ids = ids[:0]
-		return scanIDs(rows, func(id uuid.UUID) { ids = append(ids, id) })
+		return conn.ScanIDs(rows, func(id uuid.UUID) { ids = append(ids, id) })
 	})
-	if err := l.store.send(ctx, l.to, b); err != nil || len(ids) == 0 {
+	if err := l.store.db.Send(ctx, l.to, b); err != nil || len(ids) == 0 {
 		return store.Page{}, err
 	}
 	floor := uuid.Nil
@@ -175,7 +168,7 @@ func (l *lister) selected() []any {
 	for name, value := range l.filter.Metadata {
 		names, values = append(names, name), append(values, value)
 	}
-	return []any{l.filter.Key, l.filter.Schedule, l.filter.Worker, timeOrNull(l.filter.EndedSince), names, values, l.filter.Error, orEmpty(l.filter.ArgsSpellings())}
+	return []any{l.filter.Key, l.filter.Schedule, l.filter.Worker, conn.TimeOrNull(l.filter.EndedSince), names, values, l.filter.Error, conn.OrEmpty(l.filter.ArgsSpellings())}
 }
 
 // named lists runs of a key, or of a schedule, through its index.
@@ -198,17 +191,17 @@ func (l *lister) named(ctx context.Context) (page store.Page, err error) {
 }
 
 // idsOfName are the newest runs of the key, or of the schedule, that is asked for.
-func (l *lister) idsOfName(ctx context.Context, most int) (ids uuidArray, err error) {
-	b := l.store.begin(ctx, l.to)
+func (l *lister) idsOfName(ctx context.Context, most int) (ids conn.UUIDs, err error) {
+	b := l.store.db.Begin(ctx, l.to)
 	find, name := queries.RunsOfSchedule, l.filter.Schedule
 	if l.filter.Key != "" {
 		find, name = queries.RunsOfKey, l.filter.Key
 	}
-	b.add(find, name, l.below, l.from, small(most)).Query(func(rows pgx.Rows) error {
+	b.Add(find, name, l.below, l.from, conn.Small(most)).Query(func(rows pgx.Rows) error {
 		ids = ids[:0]
-		return scanIDs(rows, func(id uuid.UUID) { ids = append(ids, id) })
+		return conn.ScanIDs(rows, func(id uuid.UUID) { ids = append(ids, id) })
 	})
-	return ids, l.store.send(ctx, l.to, b)
+	return ids, l.store.db.Send(ctx, l.to, b)
 }
 
 // unfinished lists pending and running runs, as long as few are pending.
@@ -217,12 +210,12 @@ func (l *lister) unfinished(ctx context.Context) (page store.Page, few bool, err
 	if slices.Contains(l.filter.States, store.Pending) {
 		lanes = l.lines()
 	}
-	var ids uuidArray
+	var ids conn.UUIDs
 	waiting, held := 0, 0
-	b := l.store.begin(ctx, l.to)
-	b.add(queries.UnfinishedOf, lanes, int32(unfinishedMost), slices.Contains(l.filter.States, store.Running)).Query(func(rows pgx.Rows) error {
+	b := l.store.db.Begin(ctx, l.to)
+	b.Add(queries.UnfinishedOf, lanes, int32(unfinishedMost), slices.Contains(l.filter.States, store.Running)).Query(func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.UnfinishedOfRow])
-		ids, waiting, held = make(uuidArray, 0, len(found)), 0, 0
+		ids, waiting, held = make(conn.UUIDs, 0, len(found)), 0, 0
 		for _, row := range found {
 			if bytes.Compare(row.RunID[:], l.below[:]) < 0 && bytes.Compare(row.RunID[:], l.from[:]) >= 0 {
 				ids = append(ids, row.RunID)
@@ -235,15 +228,15 @@ func (l *lister) unfinished(ctx context.Context) (page store.Page, few bool, err
 		}
 		return err
 	})
-	if err := l.store.send(ctx, l.to, b); err != nil {
+	if err := l.store.db.Send(ctx, l.to, b); err != nil {
 		return page, false, err
 	}
 	if slices.Contains(l.filter.States, store.Running) {
-		stranded, err := l.store.stranded(ctx, l.to, stretch{l.from, l.below, pageMost})
+		more, err := examine.Stranded(ctx, l.store.db, l.to, examine.Between(l.from, l.below, pageMost))
 		if err != nil {
 			return page, false, err
 		}
-		ids = append(ids, stranded...)
+		ids = append(ids, more...)
 	}
 	if waiting == unfinishedMost || held == 5*unfinishedMost {
 		return page, false, nil
@@ -263,7 +256,7 @@ func (l *lister) unfinished(ctx context.Context) (page store.Page, few bool, err
 
 // these lists those of the ids that pass the filter. A floor says that ids below
 // it have not been examined.
-func (l *lister) these(ctx context.Context, ids uuidArray, floor uuid.UUID) (store.Page, error) {
+func (l *lister) these(ctx context.Context, ids conn.UUIDs, floor uuid.UUID) (store.Page, error) {
 	return l.page(ctx, floor, queries.ListThese, ids)
 }
 
@@ -273,11 +266,11 @@ func (l *lister) walk(ctx context.Context, bounds ...int) (page store.Page, err 
 	on := *l
 	for _, bound := range bounds {
 		var floor uuid.UUID
-		b := on.store.begin(ctx, on.to)
-		b.add(queries.FloorOfRuns, on.below, on.from, small(bound-on.examined-1)).Query(func(rows pgx.Rows) error {
-			return scanIDs(rows, func(id uuid.UUID) { floor = id })
+		b := on.store.db.Begin(ctx, on.to)
+		b.Add(queries.FloorOfRuns, on.below, on.from, conn.Small(bound-on.examined-1)).Query(func(rows pgx.Rows) error {
+			return conn.ScanIDs(rows, func(id uuid.UUID) { floor = id })
 		})
-		if err := on.store.send(ctx, on.to, b); err != nil {
+		if err := on.store.db.Send(ctx, on.to, b); err != nil {
 			return store.Page{}, err
 		}
 		on.examined = bound
@@ -308,14 +301,14 @@ func (l *lister) page(ctx context.Context, floor uuid.UUID, list string, more ..
 	if floor != uuid.Nil {
 		page.Examined = l.examined
 	}
-	b := l.store.begin(ctx, l.to)
+	b := l.store.db.Begin(ctx, l.to)
 	args := append(more, l.below, from, l.states, l.allLanes, lanes, l.filter.Tag)
 	args = append(append(args, l.selected()...), int32(l.limit+1)) //nolint:gosec // small
-	b.add(list, args...).Query(func(rows pgx.Rows) error {
+	b.Add(list, args...).Query(func(rows pgx.Rows) error {
 		page.Runs = nil
 		return scanRecords(&page.Runs)(rows)
 	})
-	if err := l.store.send(ctx, l.to, b); err != nil {
+	if err := l.store.db.Send(ctx, l.to, b); err != nil {
 		return store.Page{}, err
 	}
 	if len(page.Runs) > l.limit {

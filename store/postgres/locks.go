@@ -11,6 +11,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/lock"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -27,26 +28,26 @@ func (l locks) Acquire(ctx context.Context, request lock.Request) (lock.Answer, 
 		return lock.Answer{}, fmt.Errorf("acquire lock: %w", err)
 	}
 	s := l.store
-	if err := s.usable(ctx); err != nil {
-		return lock.Answer{}, s.fail("acquire lock", err)
+	if err := s.schema.Usable(ctx); err != nil {
+		return lock.Answer{}, s.db.Fail("acquire lock", err)
 	}
 	var answer lock.Answer
 	var present int
 	ask := func() error {
-		b := s.guarded(ctx)
-		b.add(queries.AcquireLock, small(request.Slots), request.Name, uuid.UUID(request.Claim), micro(request.Duration), request.Owner).
+		b := s.db.Guarded(ctx)
+		b.Add(queries.AcquireLock, conn.Small(request.Slots), request.Name, uuid.UUID(request.Claim), conn.Micro(request.Duration), request.Owner).
 			Query(scanAnswer(&answer, &present))
-		err := s.send(ctx, s.general, b)
-		if code(err) == uniqueViolation { // the same claim is being asked for by another call
+		err := s.db.Send(ctx, s.db.General, b)
+		if conn.Code(err) == conn.UniqueViolation { // the same claim is being asked for by another call
 			return errSameClaim
 		}
 		return err
 	}
-	err := s.repeat(ctx, func() error { return again(ask) })
+	err := s.db.Repeat(ctx, func() error { return again(ask) })
 	if err == nil && !answer.Granted && present < request.Slots {
-		err = s.repeat(ctx, func() error { return l.makeSlots(ctx, request) })
+		err = s.db.Repeat(ctx, func() error { return l.makeSlots(ctx, request) })
 		if err == nil {
-			err = s.repeat(ctx, func() error { return again(ask) })
+			err = s.db.Repeat(ctx, func() error { return again(ask) })
 		}
 	}
 	if err != nil {
@@ -57,10 +58,10 @@ func (l locks) Acquire(ctx context.Context, request lock.Request) (lock.Answer, 
 
 // fail is Store.fail. It says of an error that concerns the rows of one lock that it does.
 func (l locks) fail(what string, err error) error {
-	if code(err) == lockNotAvailable || refusesRows(err) {
+	if conn.Code(err) == conn.LockNotAvailable || conn.RefusesRows(err) {
 		err = fmt.Errorf("%w: %w", lock.ErrRefused, err)
 	}
-	return l.store.fail(what, err)
+	return l.store.db.Fail(what, err)
 }
 
 var errSameClaim = fmt.Errorf("%w: the claim was given back, or another call has it", lock.ErrRefused)
@@ -89,7 +90,7 @@ func scanAnswer(answer *lock.Answer, present *int) func(pgx.Rows) error {
 				return err
 			}
 			if slot == nil {
-				answer.FreeIn = fromMicro(freeIn)
+				answer.FreeIn = conn.FromMicro(freeIn)
 				continue
 			}
 			*answer = lock.Answer{Granted: true, Slot: *slot, Fence: lease.Fence(*fence), TookOver: *expired}
@@ -101,10 +102,10 @@ func scanAnswer(answer *lock.Answer, present *int) func(pgx.Rows) error {
 // makeSlots stores the rows that a name lacks, and deletes some that no claim
 // wants any more.
 func (l locks) makeSlots(ctx context.Context, request lock.Request) error {
-	b := l.store.guarded(ctx)
-	b.add(queries.InsertLocks, request.Name, small(request.Slots))
-	b.add(queries.DeleteOldLocks)
-	return l.store.send(ctx, l.store.general, b)
+	b := l.store.db.Guarded(ctx)
+	b.Add(queries.InsertLocks, request.Name, conn.Small(request.Slots))
+	b.Add(queries.DeleteOldLocks)
+	return l.store.db.Send(ctx, l.store.db.General, b)
 }
 
 // Renew extends every named claim that still holds its slot, on connections that only
@@ -115,15 +116,15 @@ func (l locks) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duratio
 	}
 	s := l.store
 	var renewed []lease.ClaimID
-	err := s.repeat(ctx, func() error {
-		b := s.guarded(ctx)
-		b.add(queries.RenewLocks, micro(d), uuids(claims)).Query(func(rows pgx.Rows) error {
+	err := s.db.Repeat(ctx, func() error {
+		b := s.db.Guarded(ctx)
+		b.Add(queries.RenewLocks, conn.Micro(d), conn.ClaimIDs(claims)).Query(func(rows pgx.Rows) error {
 			renewed = make([]lease.ClaimID, 0, len(claims))
-			return scanIDs(rows, func(id uuid.UUID) { renewed = append(renewed, lease.ClaimID(id)) })
+			return conn.ScanIDs(rows, func(id uuid.UUID) { renewed = append(renewed, lease.ClaimID(id)) })
 		})
-		return s.sendRenewal(ctx, b)
+		return s.db.Beats.Send(ctx, b)
 	})
-	if code(err) == lockNotAvailable && len(claims) > 1 {
+	if conn.Code(err) == conn.LockNotAvailable && len(claims) > 1 {
 		return l.renewFree(ctx, claims, d, err)
 	}
 	if err != nil {
@@ -136,9 +137,9 @@ func (l locks) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duratio
 func (l locks) renewFree(ctx context.Context, claims []lease.ClaimID, d time.Duration, why error) ([]lease.ClaimID, error) {
 	s := l.store
 	var renewed, unknown []lease.ClaimID
-	err := s.repeat(ctx, func() error {
-		b := s.guarded(ctx)
-		b.add(queries.RenewFreeLocks, uuids(claims), micro(d)).Query(func(rows pgx.Rows) error {
+	err := s.db.Repeat(ctx, func() error {
+		b := s.db.Guarded(ctx)
+		b.Add(queries.RenewFreeLocks, conn.ClaimIDs(claims), conn.Micro(d)).Query(func(rows pgx.Rows) error {
 			renewed, unknown = nil, nil
 			for rows.Next() {
 				var id uuid.UUID
@@ -154,7 +155,7 @@ func (l locks) renewFree(ctx context.Context, claims []lease.ClaimID, d time.Dur
 			}
 			return rows.Err()
 		})
-		return s.sendRenewal(ctx, b)
+		return s.db.Beats.Send(ctx, b)
 	})
 	if err != nil {
 		return nil, l.fail("renew locks", err)
@@ -175,7 +176,7 @@ func (l locks) Release(ctx context.Context, name string, claim lease.ClaimID) (b
 		return false, fmt.Errorf("release lock: %w", err)
 	}
 	release := func() (bool, error) {
-		return l.free(ctx, queries.ReleaseLock, l.store.names.freedChannel(), name, uuid.UUID(claim))
+		return l.free(ctx, queries.ReleaseLock, l.store.db.Names.FreedChannel(), name, uuid.UUID(claim))
 	}
 	freed, err := release()
 	if err == nil && !freed {
@@ -195,16 +196,16 @@ func (l locks) Release(ctx context.Context, name string, claim lease.ClaimID) (b
 func (l locks) refuse(ctx context.Context, claim lease.ClaimID) (refused bool, err error) {
 	s := l.store
 	for range 3 { // the number that distinguishes the rows is drawn
-		err = s.repeat(ctx, func() error {
+		err = s.db.Repeat(ctx, func() error {
 			refused = false
-			b := s.guarded(ctx)
-			b.add(queries.RefuseLock, uuid.UUID(claim), micro(refusedFor)).Query(func(rows pgx.Rows) error {
-				return scanIDs(rows, func(uuid.UUID) { refused = true })
+			b := s.db.Guarded(ctx)
+			b.Add(queries.RefuseLock, uuid.UUID(claim), conn.Micro(refusedFor)).Query(func(rows pgx.Rows) error {
+				return conn.ScanIDs(rows, func(uuid.UUID) { refused = true })
 			})
-			b.add(queries.DeleteRefusedLocks)
-			return s.send(ctx, s.general, b)
+			b.Add(queries.DeleteRefusedLocks)
+			return s.db.Send(ctx, s.db.General, b)
 		})
-		if code(err) != uniqueViolation {
+		if conn.Code(err) != conn.UniqueViolation {
 			break
 		}
 	}
@@ -214,12 +215,12 @@ func (l locks) refuse(ctx context.Context, claim lease.ClaimID) (refused bool, e
 // free sends a statement that frees a slot and reports whether it has.
 func (l locks) free(ctx context.Context, statement string, args ...any) (bool, error) {
 	var freed, woken int32
-	err := l.store.repeat(ctx, func() error {
-		b := &batch{names: l.store.names}
-		wait, most := limits(ctx, lockLimit)
-		b.add(queries.Limits, wait, most) // a transaction may hold the row
-		b.add(statement, args...).QueryRow(func(row pgx.Row) error { return row.Scan(&freed, &woken) })
-		return l.store.send(ctx, l.store.general, b)
+	err := l.store.db.Repeat(ctx, func() error {
+		b := l.store.db.NewBatch()
+		wait, most := conn.Limits(ctx, conn.LockLimit)
+		b.Add(queries.Limits, wait, most) // a transaction may hold the row
+		b.Add(statement, args...).QueryRow(func(row pgx.Row) error { return row.Scan(&freed, &woken) })
+		return l.store.db.Send(ctx, l.store.db.General, b)
 	})
 	return freed > 0, err
 }
@@ -230,9 +231,9 @@ func (l locks) ListLocks(ctx context.Context, prefix string, limit int) ([]lock.
 		return nil, fmt.Errorf("list locks: %w", err)
 	}
 	s := l.store
-	rows, err := s.queries(s.reading).ListLocks(ctx, queries.ListLocksParams{Prefix: prefix, Most: small(limit)})
+	rows, err := s.db.Queries(s.db.Reading).ListLocks(ctx, queries.ListLocksParams{Prefix: prefix, Most: conn.Small(limit)})
 	if err != nil {
-		return nil, s.fail("list locks", err)
+		return nil, s.db.Fail("list locks", err)
 	}
 	records := make([]lock.Record, len(rows))
 	for i, row := range rows {
@@ -249,7 +250,7 @@ func (l locks) ForceRelease(ctx context.Context, force lock.Force) (bool, error)
 	if err := force.Validate(); err != nil {
 		return false, fmt.Errorf("force release of lock: %w", err)
 	}
-	freed, err := l.free(ctx, queries.ForceReleaseLock, l.store.names.freedChannel(), force.Name, small(force.Slot), force.By, force.Reason)
+	freed, err := l.free(ctx, queries.ForceReleaseLock, l.store.db.Names.FreedChannel(), force.Name, conn.Small(force.Slot), force.By, force.Reason)
 	if err != nil {
 		return false, l.fail("force release of lock", err)
 	}
@@ -259,9 +260,9 @@ func (l locks) ForceRelease(ctx context.Context, force lock.Force) (bool, error)
 // ListForced lists the forced releases, newest first.
 func (l locks) ListForced(ctx context.Context, limit int) ([]lock.ForceRecord, error) {
 	s := l.store
-	rows, err := s.queries(s.reading).ListForced(ctx, queries.ListForcedParams{Most: small(limit)})
+	rows, err := s.db.Queries(s.db.Reading).ListForced(ctx, queries.ListForcedParams{Most: conn.Small(limit)})
 	if err != nil {
-		return nil, s.fail("list forced releases", err)
+		return nil, s.db.Fail("list forced releases", err)
 	}
 	records := make([]lock.ForceRecord, len(rows))
 	for i, row := range rows {

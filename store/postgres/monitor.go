@@ -7,6 +7,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -16,15 +17,15 @@ const workersMost = 10_000
 // Workers lists the workers as they last reported.
 func (s *Store) Workers(ctx context.Context) ([]store.WorkerInfo, error) {
 	var rows []queries.WorkersRow
-	err := s.inspect(ctx, func(b *batch) {
-		b.add(queries.Workers, micro(store.ListedFor), int32(workersMost)).Query(collect(&rows))
+	err := s.inspect(ctx, func(b *conn.Batch) {
+		b.Add(queries.Workers, conn.Micro(store.ListedFor), int32(workersMost)).Query(conn.Collect(&rows))
 	})
 	if err != nil {
-		return nil, s.fail("workers", err)
+		return nil, s.db.Fail("workers", err)
 	}
 	listed, err := toWorkers(rows)
 	if err != nil {
-		return nil, s.fail("workers", err)
+		return nil, s.db.Fail("workers", err)
 	}
 	return listed, nil
 }
@@ -63,13 +64,13 @@ const (
 func (s *Store) Survey(ctx context.Context) (store.Survey, error) {
 	survey := store.Survey{Lanes: []store.LaneInfo{}}
 	var rows []queries.SurveyLanesRow
-	err := s.inspect(ctx, func(b *batch) {
-		b.add(queries.SurveyedAt).QueryRow(func(row pgx.Row) error { return row.Scan(&survey.At) })
-		b.add(queries.ExpiredLeases, micro(rules.LeftBehind), int32(laneCountMost)).QueryRow(func(row pgx.Row) error { return row.Scan(&survey.ExpiredLeases.N) })
-		b.add(queries.SurveyLanes, int32(laneCountLeast), int32(laneCountMost), int32(lanesCountMost), int32(heldCountMost), int32(store.MaxSurveyLanes)).Query(collect(&rows))
+	err := s.inspect(ctx, func(b *conn.Batch) {
+		b.Add(queries.SurveyedAt).QueryRow(func(row pgx.Row) error { return row.Scan(&survey.At) })
+		b.Add(queries.ExpiredLeases, conn.Micro(rules.LeftBehind), int32(laneCountMost)).QueryRow(func(row pgx.Row) error { return row.Scan(&survey.ExpiredLeases.N) })
+		b.Add(queries.SurveyLanes, int32(laneCountLeast), int32(laneCountMost), int32(lanesCountMost), int32(heldCountMost), int32(store.MaxSurveyLanes)).Query(conn.Collect(&rows))
 	})
 	if err != nil {
-		return survey, s.fail("survey", err)
+		return survey, s.db.Fail("survey", err)
 	}
 	survey.At, survey.ExpiredLeases.AtLeast = survey.At.UTC(), survey.ExpiredLeases.N >= laneCountMost
 	for i, row := range rows {
@@ -78,7 +79,7 @@ func (s *Store) Survey(ctx context.Context) (store.Survey, error) {
 			Isolated: store.Count{N: row.Isolated, AtLeast: row.LargestIsolated >= row.LineMost},
 			Running:  store.Count{N: row.Running, AtLeast: row.Held >= heldCountMost}}
 		if row.Pending > 0 {
-			lane.OldestDue = timesUTC(&rows[i].Oldest)
+			lane.OldestDue = conn.TimesUTC(&rows[i].Oldest)
 		}
 		survey.Lanes = append(survey.Lanes, lane)
 		survey.Partial = row.Lanes >= store.MaxSurveyLanes
@@ -87,20 +88,13 @@ func (s *Store) Survey(ctx context.Context) (store.Survey, error) {
 }
 
 // inspect asks what an operator wants to know.
-func (s *Store) inspect(ctx context.Context, ask func(*batch)) error {
-	if err := s.usable(ctx); err != nil {
+func (s *Store) inspect(ctx context.Context, ask func(*conn.Batch)) error {
+	if err := s.schema.Usable(ctx); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, inspectLimit)
 	defer cancel()
-	b := s.guarded(ctx)
+	b := s.db.Guarded(ctx)
 	ask(b)
-	return s.send(ctx, s.reading, b)
-}
-
-func collect[R any](rows *[]R) func(pgx.Rows) error {
-	return func(found pgx.Rows) (err error) {
-		*rows, err = pgx.CollectRows(found, pgx.RowToStructByPos[R])
-		return err
-	}
+	return s.db.Send(ctx, s.db.Reading, b)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -30,14 +31,14 @@ func (s *Store) Operate(ctx context.Context, command store.RunCommand) ([]store.
 	if err := command.Check(); err != nil {
 		return nil, err
 	}
-	if err := s.usable(ctx); err != nil {
-		return nil, s.fail(string(command.Action)+" runs", err)
+	if err := s.schema.Usable(ctx); err != nil {
+		return nil, s.db.Fail(string(command.Action)+" runs", err)
 	}
 	done := &changes{answers: make(map[uuid.UUID]store.ChangedRun, len(command.Runs))}
 	err := s.changeAll(ctx, &command, done)
-	s.hintFreed(done.freed, done.freed)
+	s.wake.HintFreed(done.freed, done.freed)
 	if err != nil {
-		return nil, s.fail(string(command.Action)+" runs", err)
+		return nil, s.db.Fail(string(command.Action)+" runs", err)
 	}
 	wake := false
 	changed := make([]store.ChangedRun, len(command.Runs))
@@ -49,7 +50,7 @@ func (s *Store) Operate(ctx context.Context, command store.RunCommand) ([]store.
 		wake = wake || changed[i].Result == store.RunChanged && changed[i].State == store.Pending
 	}
 	if wake && command.Action == store.RetryRuns {
-		s.hint()
+		s.wake.Hint()
 	}
 	return changed, nil
 }
@@ -87,8 +88,8 @@ func (s *Store) changeAll(ctx context.Context, command *store.RunCommand, done *
 }
 
 // unanswered returns each run once that has no answer yet.
-func unanswered(runs []store.RunID, answers map[uuid.UUID]store.ChangedRun) uuidArray {
-	left := make(uuidArray, 0, len(runs))
+func unanswered(runs []store.RunID, answers map[uuid.UUID]store.ChangedRun) conn.UUIDs {
+	left := make(conn.UUIDs, 0, len(runs))
 	seen := make(map[uuid.UUID]bool, len(runs))
 	for _, id := range runs {
 		if !seen[id] && answers[id].Result == "" {
@@ -114,11 +115,11 @@ func rest(ctx context.Context, d time.Duration) bool {
 // changeFree does what is ordered with the runs that no other transaction has in hand, and
 // notes their answers. Runs with a unique key whose row has to be locked first
 // are changed one by one, each in a transaction of its own.
-func (s *Store) changeFree(ctx context.Context, command *store.RunCommand, runs uuidArray, done *changes) error {
+func (s *Store) changeFree(ctx context.Context, command *store.RunCommand, runs conn.UUIDs, done *changes) error {
 	var keyed []queries.OperableRow
-	err := s.repeat(ctx, func() error {
+	err := s.db.Repeat(ctx, func() error {
 		keyed = nil
-		return inTx(ctx, s.general, func(tx pgx.Tx) error {
+		return conn.InTx(ctx, s.db.General, func(tx pgx.Tx) error {
 			o := &operation{store: s, tx: tx, command: command, answers: map[uuid.UUID]store.ChangedRun{}}
 			rows, err := o.read(ctx, runs)
 			if err != nil {
@@ -139,7 +140,7 @@ func (s *Store) changeFree(ctx context.Context, command *store.RunCommand, runs 
 			return nil
 		})
 	})
-	if code(err) == lockNotAvailable {
+	if conn.Code(err) == conn.LockNotAvailable {
 		err = nil // a transaction has a schedule of theirs: they are examined again
 	}
 	for i := range keyed {
@@ -162,15 +163,15 @@ type operation struct {
 }
 
 // read examines the runs, and answers for those that there are not.
-func (o *operation) read(ctx context.Context, runs uuidArray) ([]queries.OperableRow, error) {
+func (o *operation) read(ctx context.Context, runs conn.UUIDs) ([]queries.OperableRow, error) {
 	var rows []queries.OperableRow
-	b := o.store.guardedFor(ctx, heldLimit)
-	b.add(queries.Idle)
-	b.add(queries.Operable, runs).Query(func(found pgx.Rows) (err error) {
+	b := o.store.db.GuardedFor(ctx, conn.HeldLimit)
+	b.Add(queries.Idle)
+	b.Add(queries.Operable, runs).Query(func(found pgx.Rows) (err error) {
 		rows, err = pgx.CollectRows(found, pgx.RowToStructByPos[queries.OperableRow])
 		return err
 	})
-	if err := o.store.send(ctx, o.tx, b); err != nil {
+	if err := o.store.db.Send(ctx, o.tx, b); err != nil {
 		return nil, err
 	}
 	for _, id := range runs {
@@ -195,7 +196,7 @@ func (o *operation) open(row *queries.OperableRow) bool {
 // act changes the runs that the action may change, in the state they were seen
 // in: pending ones through their rows of ready, the others by themselves.
 func (o *operation) act(ctx context.Context, rows []queries.OperableRow, keyed bool) error {
-	var ids uuidArray
+	var ids conn.UUIDs
 	var pending, limited candidates
 	for i := range rows {
 		row := &rows[i]
@@ -212,14 +213,14 @@ func (o *operation) act(ctx context.Context, rows []queries.OperableRow, keyed b
 		}
 	}
 	reason, by, detail, singly := o.command.CancelReason(), o.command.By, string(o.command.Detail()), o.command.Bulk == nil
-	b := &batch{names: o.store.names}
+	b := o.store.db.NewBatch()
 	take := func(c *candidates, done func(store.State) func(pgx.Rows) error, cancel, deletion string) {
 		switch {
 		case len(c.ids) == 0:
 		case o.command.Action == store.CancelRuns:
-			b.add(cancel, c.lanes, c.dues, c.ids, reason, by, detail, singly).Query(done(store.Cancelled))
+			b.Add(cancel, c.lanes, c.dues, c.ids, reason, by, detail, singly).Query(done(store.Cancelled))
 		default:
-			b.add(deletion, c.lanes, c.dues, c.ids, keyed, by, detail, singly).Query(done(store.Pending))
+			b.Add(deletion, c.lanes, c.dues, c.ids, keyed, by, detail, singly).Query(done(store.Pending))
 		}
 	}
 	take(&pending, o.done, queries.CancelPending, queries.DeletePending)
@@ -227,21 +228,21 @@ func (o *operation) act(ctx context.Context, rows []queries.OperableRow, keyed b
 	if len(ids) > 0 {
 		switch o.command.Action {
 		case store.CancelRuns:
-			b.add(queries.RequestCancels, ids, reason, by, detail, singly).Query(o.requested)
+			b.Add(queries.RequestCancels, ids, reason, by, detail, singly).Query(o.requested)
 		case store.RetryRuns:
-			b.add(queries.RetryRuns, ids, keyed, by, detail, singly).Query(o.done(store.Pending))
-			b.add(queries.CountRetried, ids)
+			b.Add(queries.RetryRuns, ids, keyed, by, detail, singly).Query(o.done(store.Pending))
+			b.Add(queries.CountRetried, ids)
 		case store.DeleteRuns:
-			b.add(queries.DeleteFinished, ids, keyed, by, detail, singly).Query(o.deleted)
-			b.add(queries.SweepRests, ids) // what a retry has added since that one's snapshot
+			b.Add(queries.DeleteFinished, ids, keyed, by, detail, singly).Query(o.deleted)
+			b.Add(queries.SweepRests, ids) // what a retry has added since that one's snapshot
 		case store.AcknowledgeRuns:
-			b.add(queries.AcknowledgeRuns, ids, by, detail, singly).Query(o.done(store.Dead))
+			b.Add(queries.AcknowledgeRuns, ids, by, detail, singly).Query(o.done(store.Dead))
 		}
 	}
 	if b.Len() == 0 {
 		return nil
 	}
-	if err := o.store.send(ctx, o.tx, b); err != nil {
+	if err := o.store.db.Send(ctx, o.tx, b); err != nil {
 		return err
 	}
 	return o.auditBulk(ctx)
@@ -252,7 +253,7 @@ func (o *operation) auditBulk(ctx context.Context) error {
 	if o.command.Bulk == nil || o.written == 0 {
 		return nil
 	}
-	return o.store.queries(o.tx).AuditBulk(ctx, queries.AuditBulkParams{
+	return o.store.db.Queries(o.tx).AuditBulk(ctx, queries.AuditBulkParams{
 		Actor: o.command.By, Bulk: o.command.Bulk.ID.String(), Action: string(o.command.Action), Detail: string(o.command.Detail()), Changed: int64(o.written),
 	})
 }
@@ -273,14 +274,14 @@ func (o *operation) requested(rows pgx.Rows) error {
 // done answers for the runs that a statement has changed.
 func (o *operation) done(state store.State) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
-		return scanIDs(rows, func(id uuid.UUID) { o.change(id, state) })
+		return conn.ScanIDs(rows, func(id uuid.UUID) { o.change(id, state) })
 	}
 }
 
 // freeing is done for a statement that frees places.
 func (o *operation) freeing(state store.State) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
-		return scanFreed(rows, &o.freed, func(id uuid.UUID) { o.change(id, state) })
+		return conn.ScanFreed(rows, &o.freed, func(id uuid.UUID) { o.change(id, state) })
 	}
 }
 
@@ -292,5 +293,5 @@ func (o *operation) change(id uuid.UUID, state store.State) {
 
 // deleted answers for finished runs that are no more.
 func (o *operation) deleted(rows pgx.Rows) error {
-	return scanFreed(rows, &o.freed, func(id uuid.UUID) { o.change(id, o.answers[id].State) })
+	return conn.ScanFreed(rows, &o.freed, func(id uuid.UUID) { o.change(id, o.answers[id].State) })
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -20,14 +21,14 @@ var errPassedOver = errors.New("the run was skipped")
 // of its own: it waits, shortly, for the row of the key, and holds nothing
 // meanwhile.
 func (s *Store) changeKeyed(ctx context.Context, command *store.RunCommand, row *queries.OperableRow, done *changes) error {
-	err := s.repeat(ctx, func() error {
-		return inTx(ctx, s.general, func(tx pgx.Tx) error {
+	err := s.db.Repeat(ctx, func() error {
+		return conn.InTx(ctx, s.db.General, func(tx pgx.Tx) error {
 			o := &operation{store: s, tx: tx, command: command, answers: map[uuid.UUID]store.ChangedRun{
 				row.ID: {ID: row.ID, State: store.State(row.State)},
 			}}
-			b := s.guardedFor(ctx, heldLimit)
-			b.add(queries.Idle)
-			if err := s.send(ctx, tx, b); err != nil {
+			b := s.db.GuardedFor(ctx, conn.HeldLimit)
+			b.Add(queries.Idle)
+			if err := s.db.Send(ctx, tx, b); err != nil {
 				return err
 			}
 			holder, conflict, err := o.lockKey(ctx, row)
@@ -51,7 +52,7 @@ func (s *Store) changeKeyed(ctx context.Context, command *store.RunCommand, row 
 			return nil
 		})
 	})
-	if c := code(err); errors.Is(err, errPassedOver) || c == lockNotAvailable {
+	if c := conn.Code(err); errors.Is(err, errPassedOver) || c == conn.LockNotAvailable {
 		return nil
 	}
 	return err
@@ -61,7 +62,7 @@ func (s *Store) changeKeyed(ctx context.Context, command *store.RunCommand, row 
 // unless another run holds it: one that has not ended, or whose time is not
 // over. It takes it from a run that is deleted.
 func (o *operation) lockKey(ctx context.Context, row *queries.OperableRow) (holder uuid.UUID, conflict bool, err error) {
-	q := o.store.queries(o.tx)
+	q := o.store.db.Queries(o.tx)
 	if o.command.Action == store.DeleteRuns {
 		if err := q.LockKeyOf(ctx, queries.LockKeyOfParams{Job: row.Job, Key: row.Key}); err != nil {
 			return row.ID, false, err
@@ -84,8 +85,8 @@ func (s *Store) Rerun(ctx context.Context, of store.RunID, run store.NewRun, by 
 	if err := store.CheckRerun(run, by); err != nil {
 		return store.Receipt{}, err
 	}
-	if err := s.usable(ctx); err != nil {
-		return store.Receipt{}, s.fail("rerun", err)
+	if err := s.schema.Usable(ctx); err != nil {
+		return store.Receipt{}, s.db.Fail("rerun", err)
 	}
 	var stored []store.Receipt
 	runs := []store.NewRun{run}
@@ -94,32 +95,32 @@ func (s *Store) Rerun(ctx context.Context, of store.RunID, run store.NewRun, by 
 		if err := s.placeIDs(ctx, set, runs); err != nil { // now, while no connection is taken
 			return err
 		}
-		return inTx(ctx, s.general, func(tx pgx.Tx) (err error) {
-			b := s.guarded(ctx)
-			b.add(queries.Idle)
-			if err = s.send(ctx, tx, b); err != nil {
+		return conn.InTx(ctx, s.db.General, func(tx pgx.Tx) (err error) {
+			b := s.db.Guarded(ctx)
+			b.Add(queries.Idle)
+			if err = s.db.Send(ctx, tx, b); err != nil {
 				return err
 			}
 			if stored, _, err = s.insertInto(ctx, tx, runs, set); err != nil || stored[0].Existing {
 				return err
 			}
-			if err := s.queries(tx).KeepOccurrence(ctx, queries.KeepOccurrenceParams{Made: run.ID, Original: of}); err != nil {
+			if err := s.db.Queries(tx).KeepOccurrence(ctx, queries.KeepOccurrenceParams{Made: run.ID, Original: of}); err != nil {
 				return err
 			}
-			return s.queries(tx).AuditChange(ctx, queries.AuditChangeParams{
+			return s.db.Queries(tx).AuditChange(ctx, queries.AuditChangeParams{
 				Actor: by, Kind: rules.KindRun, Subject: of.String(), Action: rules.Reruns, Detail: string(store.RerunDetail(run.ID)),
 			})
 		})
 	}
-	err := s.repeat(ctx, insert)
-	if code(err) == notNullViolation { // a lane's number was not what it stood for
+	err := s.db.Repeat(ctx, insert)
+	if conn.Code(err) == conn.NotNullViolation { // a lane's number was not what it stood for
 		s.forgetLanes()
-		err = s.repeat(ctx, insert)
+		err = s.db.Repeat(ctx, insert)
 	}
 	if err != nil {
-		return store.Receipt{}, s.fail("rerun", err)
+		return store.Receipt{}, s.db.Fail("rerun", err)
 	}
-	s.hint() // of whatever lane or line
+	s.wake.Hint() // of whatever lane or line
 	return stored[0], nil
 }
 
@@ -128,12 +129,12 @@ func (s *Store) Reveal(ctx context.Context, run store.RunID, reason, by string) 
 	if err := store.CheckReveal(reason, by); err != nil {
 		return err
 	}
-	if err := s.usable(ctx); err != nil {
-		return s.fail("reveal", err)
+	if err := s.schema.Usable(ctx); err != nil {
+		return s.db.Fail("reveal", err)
 	}
 	var noted []int64
-	err := s.repeat(ctx, func() (err error) {
-		noted, err = s.queries(s.general).AuditReveal(ctx, queries.AuditRevealParams{
+	err := s.db.Repeat(ctx, func() (err error) {
+		noted, err = s.db.Queries(s.db.General).AuditReveal(ctx, queries.AuditRevealParams{
 			Actor: by, Kind: rules.KindRun, Action: rules.Reveals, Detail: string(store.RevealDetail(reason)), ID: run,
 		})
 		return err
@@ -142,19 +143,19 @@ func (s *Store) Reveal(ctx context.Context, run store.RunID, reason, by string) 
 		err = store.ErrNotFound
 	}
 	if err != nil {
-		return s.fail("reveal", err)
+		return s.db.Fail("reveal", err)
 	}
 	return nil
 }
 
 // CancelRequests returns the running runs of the claims that are to be cancelled.
 func (s *Store) CancelRequests(ctx context.Context, claims []lease.ClaimID) ([]store.CancelRequest, error) {
-	if err := s.usable(ctx); err != nil {
-		return nil, s.fail("cancel requests", err)
+	if err := s.schema.Usable(ctx); err != nil {
+		return nil, s.db.Fail("cancel requests", err)
 	}
 	var requests []store.CancelRequest
-	b := s.guarded(ctx)
-	b.add(queries.CancelRequests, uuids(claims)).Query(func(rows pgx.Rows) error {
+	b := s.db.Guarded(ctx)
+	b.Add(queries.CancelRequests, conn.ClaimIDs(claims)).Query(func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.CancelRequestsRow])
 		requests = nil
 		for _, row := range found {
@@ -162,8 +163,8 @@ func (s *Store) CancelRequests(ctx context.Context, claims []lease.ClaimID) ([]s
 		}
 		return err
 	})
-	if err := s.send(ctx, s.engine, b); err != nil {
-		return nil, s.fail("cancel requests", err)
+	if err := s.db.Send(ctx, s.db.Engine, b); err != nil {
+		return nil, s.db.Fail("cancel requests", err)
 	}
 	return requests, nil
 }

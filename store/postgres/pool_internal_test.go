@@ -17,16 +17,16 @@ func TestPool_ACalmWorkerKeepsOneConnection(t *testing.T) {
 	s, err := Open(t.Context(), pgtest.Server(t)+"&pool_max_conn_idle_time=400ms&pool_health_check_period=100ms", Config{Schema: "unused"})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
-	one, err := s.engine.Acquire(t.Context())
+	one, err := s.db.Engine.Acquire(t.Context())
 	require.NoError(t, err)
-	other, err := s.engine.Acquire(t.Context())
+	other, err := s.db.Engine.Acquire(t.Context())
 	require.NoError(t, err)
 	one.Release()
 	other.Release()
 	require.Eventually(t, func() bool {
-		_, err := s.engine.Exec(t.Context(), "select")
+		_, err := s.db.Engine.Exec(t.Context(), "select")
 		require.NoError(t, err)
-		return s.engine.Stat().TotalConns() == 1
+		return s.db.Engine.Stat().TotalConns() == 1
 	}, 10*time.Second, 50*time.Millisecond)
 }
 
@@ -39,25 +39,25 @@ func TestPool_ASweepClosesWhatItHasOpened(t *testing.T) {
 			s, err := Open(t.Context(), pgtest.Database(t), Config{})
 			require.NoError(t, err)
 			t.Cleanup(s.Close)
-			_, err = s.Migrate(t.Context())
+			_, err = s.schema.Migrate(t.Context())
 			require.NoError(t, err)
-			s.general.Reset()
-			connections := func() int32 { return s.general.Stat().TotalConns() }
+			s.db.General.Reset()
+			connections := func() int32 { return s.db.General.Stat().TotalConns() }
 			require.Eventually(t, func() bool { return connections() == 0 }, 10*time.Second, 10*time.Millisecond)
 			if enqueues {
-				require.NoError(t, s.general.Ping(t.Context()))
+				require.NoError(t, s.db.General.Ping(t.Context()))
 			}
-			opened := s.general.Stat().NewConnsCount()
+			opened := s.db.General.Stat().NewConnsCount()
 			for range 100 {
 				swept, err := s.Sweep(t.Context(), store.SweepRequest{By: uuid.New(), Retention: time.Hour, RetentionDead: time.Hour, Limit: 100})
 				require.NoError(t, err)
 				if swept.Done && enqueues {
-					require.Equal(t, opened, s.general.Stat().NewConnsCount(), "the sweep has used another connection")
+					require.Equal(t, opened, s.db.General.Stat().NewConnsCount(), "the sweep has used another connection")
 					require.EqualValues(t, 1, connections())
 					return
 				}
 				if swept.Done {
-					require.Greater(t, s.general.Stat().NewConnsCount(), opened, "no sweep was due")
+					require.Greater(t, s.db.General.Stat().NewConnsCount(), opened, "no sweep was due")
 					require.Eventually(t, func() bool { return connections() == 0 }, 10*time.Second, 10*time.Millisecond)
 					return
 				}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -23,7 +24,7 @@ const insistPause = 10 * time.Millisecond
 // its tries.
 func insist(ctx context.Context, try func() error) error {
 	err := try()
-	for pause := insistPause; code(err) == lockNotAvailable && pause < holderPatience && rest(ctx, pause); pause *= 4 {
+	for pause := insistPause; conn.Code(err) == conn.LockNotAvailable && pause < holderPatience && rest(ctx, pause); pause *= 4 {
 		err = try()
 	}
 	return err
@@ -34,8 +35,8 @@ func insist(ctx context.Context, try func() error) error {
 // its tries: the lock may be that of a transaction of the handler's own, and many
 // handlers may have one.
 func (s *Store) Report(ctx context.Context, holder store.Holder, report store.Report) error {
-	if err := s.usable(ctx); err != nil {
-		return s.fail("report", err)
+	if err := s.schema.Usable(ctx); err != nil {
+		return s.db.Fail("report", err)
 	}
 	var fraction *float32
 	if report.Fraction != nil {
@@ -49,19 +50,19 @@ func (s *Store) Report(ctx context.Context, holder store.Holder, report store.Re
 	}
 	var stored int64
 	try := func() error {
-		b := s.guardedFor(ctx, holderPatience)
-		b.add(queries.Report, fraction, report.Note, checkpoint, holder.Run, uuid.UUID(holder.Claim)).Exec(func(tag pgconn.CommandTag) error {
+		b := s.db.GuardedFor(ctx, holderPatience)
+		b.Add(queries.Report, fraction, report.Note, checkpoint, holder.Run, uuid.UUID(holder.Claim)).Exec(func(tag pgconn.CommandTag) error {
 			stored = tag.RowsAffected()
 			return nil
 		})
-		return s.send(ctx, s.aloof(), b)
+		return s.db.Send(ctx, s.db.Aloof(), b)
 	}
 	err := insist(ctx, try)
-	if code(err) == lockNotAvailable {
+	if conn.Code(err) == conn.LockNotAvailable {
 		err = fmt.Errorf("%w: another transaction keeps the run locked, such as the handler's own transaction after Guard or CompleteIn: %w", store.ErrConflict, err)
 	}
 	if err != nil {
-		return s.fail("report", err)
+		return s.db.Fail("report", err)
 	}
 	if stored == 0 {
 		return fmt.Errorf("report: run %s: %w", holder.Run, lease.ErrLost)
@@ -71,12 +72,12 @@ func (s *Store) Report(ctx context.Context, holder store.Holder, report store.Re
 
 // Checkpoint returns the run's last checkpoint, or nil.
 func (s *Store) Checkpoint(ctx context.Context, id store.RunID) ([]byte, error) {
-	if err := s.usable(ctx); err != nil {
-		return nil, s.fail("checkpoint", err)
+	if err := s.schema.Usable(ctx); err != nil {
+		return nil, s.db.Fail("checkpoint", err)
 	}
-	texts, err := s.queries(s.aloof()).Checkpoint(ctx, queries.CheckpointParams{RunID: id})
+	texts, err := s.db.Queries(s.db.Aloof()).Checkpoint(ctx, queries.CheckpointParams{RunID: id})
 	if err != nil {
-		return nil, s.fail("checkpoint", err)
+		return nil, s.db.Fail("checkpoint", err)
 	}
 	if len(texts) == 0 {
 		return nil, nil
@@ -86,8 +87,8 @@ func (s *Store) Checkpoint(ctx context.Context, id store.RunID) ([]byte, error) 
 
 // addProgress completes records, some of whose runs may have reported progress, with another
 // question to where they came from.
-func (s *Store) addProgress(ctx context.Context, to sender, records []store.Record) error {
-	var ids uuidArray
+func (s *Store) addProgress(ctx context.Context, to conn.Sender, records []store.Record) error {
+	var ids conn.UUIDs
 	for i := range records {
 		if records[i].StartedAt != nil {
 			ids = append(ids, records[i].ID)
@@ -97,9 +98,9 @@ func (s *Store) addProgress(ctx context.Context, to sender, records []store.Reco
 		return nil
 	}
 	reported := map[store.RunID]*store.Progress{}
-	b := s.begin(ctx, to)
-	b.add(queries.ProgressOf, ids).Query(scanProgress(reported))
-	if err := s.send(ctx, to, b); err != nil {
+	b := s.db.Begin(ctx, to)
+	b.Add(queries.ProgressOf, ids).Query(scanProgress(reported))
+	if err := s.db.Send(ctx, to, b); err != nil {
 		return err
 	}
 	for i := range records {

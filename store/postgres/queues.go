@@ -9,15 +9,16 @@ import (
 
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
 // Queues lists the queues by name.
 func (s *Store) Queues(ctx context.Context) ([]store.QueueInfo, error) {
 	var rows []queries.ListQueuesRow
-	err := s.inspect(ctx, func(b *batch) { b.add(queries.ListQueues).Query(collect(&rows)) })
+	err := s.inspect(ctx, func(b *conn.Batch) { b.Add(queries.ListQueues).Query(conn.Collect(&rows)) })
 	if err != nil {
-		return nil, s.fail("queues", err)
+		return nil, s.db.Fail("queues", err)
 	}
 	queues := make([]store.QueueInfo, len(rows))
 	for i, row := range rows {
@@ -36,14 +37,14 @@ func (s *Store) SetQueue(ctx context.Context, name string, action store.QueueAct
 	if err := store.CheckQueueChange(name, action, by); err != nil {
 		return err
 	}
-	if err := s.usable(ctx); err != nil {
-		return s.fail(string(action)+" queue", err)
+	if err := s.schema.Usable(ctx); err != nil {
+		return s.db.Fail(string(action)+" queue", err)
 	}
 	wanted := action == store.PauseQueue
 	try := func(most time.Duration) error {
-		return inTx(ctx, s.general, func(tx pgx.Tx) error {
-			q := s.queries(tx)
-			lock, statement := limits(ctx, most)
+		return conn.InTx(ctx, s.db.General, func(tx pgx.Tx) error {
+			q := s.db.Queries(tx)
+			lock, statement := conn.Limits(ctx, most)
 			if err := q.Limits(ctx, queries.LimitsParams{LockTimeout: lock, StatementTimeout: statement}); err != nil {
 				return err
 			}
@@ -60,13 +61,13 @@ func (s *Store) SetQueue(ctx context.Context, name string, action store.QueueAct
 			return q.AuditChange(ctx, queries.AuditChangeParams{Actor: by, Kind: rules.KindQueue, Subject: name, Action: string(action)})
 		})
 	}
-	err := s.briefly(ctx, heldLimit, lockLimit, func(most time.Duration) error {
-		return s.repeat(ctx, func() error { return try(most) })
+	err := s.db.Briefly(ctx, conn.HeldLimit, conn.LockLimit, func(most time.Duration) error {
+		return s.db.Repeat(ctx, func() error { return try(most) })
 	})
 	if err != nil {
-		return s.fail(string(action)+" queue", err)
+		return s.db.Fail(string(action)+" queue", err)
 	}
-	s.hint()
+	s.wake.Hint()
 	return nil
 }
 
@@ -86,14 +87,14 @@ func (s *Store) Changes(ctx context.Context, filter store.ChangeFilter) (store.C
 	if err != nil {
 		return store.ChangePage{}, err
 	}
-	if err := s.usable(ctx); err != nil {
-		return store.ChangePage{}, s.fail("changes", err)
+	if err := s.schema.Usable(ctx); err != nil {
+		return store.ChangePage{}, s.db.Fail("changes", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, inspectLimit)
 	defer cancel()
 	page, err := s.changes(ctx, &filter, limit)
 	if err != nil {
-		return store.ChangePage{}, s.fail("changes", err)
+		return store.ChangePage{}, s.db.Fail("changes", err)
 	}
 	return page, nil
 }
@@ -106,7 +107,7 @@ func (s *Store) changes(ctx context.Context, filter *store.ChangeFilter, limit i
 	list, floor := queries.ChangesOf, int64(0)
 	if filter.Kind == "" || filter.Subject == "" {
 		list = queries.Changes
-		rows, err := s.queries(s.reading).FloorOfChanges(ctx, queries.FloorOfChangesParams{Before: before, Skip: pageMost - 1})
+		rows, err := s.db.Queries(s.db.Reading).FloorOfChanges(ctx, queries.FloorOfChangesParams{Before: before, Skip: pageMost - 1})
 		if err != nil {
 			return page, err
 		}
@@ -118,8 +119,8 @@ func (s *Store) changes(ctx context.Context, filter *store.ChangeFilter, limit i
 	if since.IsZero() {
 		since = time.Unix(0, 0)
 	}
-	b := s.guarded(ctx)
-	b.add(list, before, floor, filter.Kind, filter.Subject, filter.By, filter.Action, since, small(limit)).Query(func(found pgx.Rows) error {
+	b := s.db.Guarded(ctx)
+	b.Add(list, before, floor, filter.Kind, filter.Subject, filter.By, filter.Action, since, conn.Small(limit)).Query(func(found pgx.Rows) error {
 		page = store.ChangePage{Changes: []store.Change{}, Next: floor}
 		rows, err := pgx.CollectRows(found, pgx.RowToStructByPos[queries.ChangesRow])
 		for _, row := range rows {
@@ -127,7 +128,7 @@ func (s *Store) changes(ctx context.Context, filter *store.ChangeFilter, limit i
 		}
 		return err
 	})
-	if err := s.send(ctx, s.reading, b); err != nil {
+	if err := s.db.Send(ctx, s.db.Reading, b); err != nil {
 		return page, err
 	}
 	if len(page.Changes) == limit {

@@ -11,6 +11,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -31,16 +32,16 @@ const (
 // be taken, because a transaction holds the rows of all their runs, do not hide those
 // behind them.
 func (s *Store) Reclaim(ctx context.Context, request store.ReclaimRequest) (store.ReclaimResult, error) {
-	if err := s.usable(ctx); err != nil {
-		return store.ReclaimResult{}, s.fail("reclaim runs", err)
+	if err := s.schema.Usable(ctx); err != nil {
+		return store.ReclaimResult{}, s.db.Fail("reclaim runs", err)
 	}
 	var first queries.ExpiredLeaseRow
-	err := s.inBackground(ctx, func() (err error) {
-		first, err = s.queries(s.engine).ExpiredLease(ctx, queries.ExpiredLeaseParams{Horizon: timeOrNull(request.Horizon), Ahead: micro(request.Ahead)})
+	err := s.db.InBackground(ctx, func() (err error) {
+		first, err = s.db.Queries(s.db.Engine).ExpiredLease(ctx, queries.ExpiredLeaseParams{Horizon: conn.TimeOrNull(request.Horizon), Ahead: conn.Micro(request.Ahead)})
 		return err
 	})
 	if err != nil {
-		return store.ReclaimResult{}, s.fail("reclaim runs", err)
+		return store.ReclaimResult{}, s.db.Fail("reclaim runs", err)
 	}
 	done := store.ReclaimResult{Now: first.Now.UTC(), Soon: first.Soon, Server: first.Server}
 	if request.Server != 0 && request.Server != first.Server {
@@ -48,13 +49,13 @@ func (s *Store) Reclaim(ctx context.Context, request store.ReclaimRequest) (stor
 		return done, nil
 	}
 	if first.Held && s.clampDue() {
-		b := s.guarded(ctx)
-		b.add(queries.ClampLeases)
-		b.add(queries.ClampBeats)
-		b.add(queries.FreeLeases)
-		b.add(queries.PruneBeats)
-		if err := s.sendInBackground(ctx, b); err != nil {
-			return store.ReclaimResult{}, s.fail("clamp leases", err)
+		b := s.db.Guarded(ctx)
+		b.Add(queries.ClampLeases)
+		b.Add(queries.ClampBeats)
+		b.Add(queries.FreeLeases)
+		b.Add(queries.PruneBeats)
+		if err := s.db.SendInBackground(ctx, b); err != nil {
+			return store.ReclaimResult{}, s.db.Fail("clamp leases", err)
 		}
 	}
 	if !first.Expired || request.Limit <= 0 {
@@ -65,9 +66,9 @@ func (s *Store) Reclaim(ctx context.Context, request store.ReclaimRequest) (stor
 	r.tell()
 	if err != nil {
 		if len(r.done.Runs) == 0 {
-			return store.ReclaimResult{}, s.fail("reclaim runs", err)
+			return store.ReclaimResult{}, s.db.Fail("reclaim runs", err)
 		}
-		s.config.Logger.Warn("reclaimed in part", "event", "reclaim.partial", "error", err) // what was taken stays taken, and the caller should know
+		s.db.Log.Warn("reclaimed in part", "event", "reclaim.partial", "error", err) // what was taken stays taken, and the caller should know
 	}
 	return r.done, nil
 }
@@ -87,7 +88,7 @@ type reclaiming struct {
 
 	request *store.ReclaimRequest
 	done    store.ReclaimResult
-	aside   uuidArray      // claims and runs that are left alone
+	aside   conn.UUIDs     // claims and runs that are left alone
 	freed   []store.LineID // the lines of turns for places that were freed
 	failed  int            // statements
 }
@@ -96,9 +97,9 @@ type reclaiming struct {
 // places which were freed.
 func (r *reclaiming) tell() {
 	if slices.ContainsFunc(r.done.Runs, func(r store.ReclaimedRun) bool { return r.State == store.Pending }) {
-		r.hint()
+		r.wake.Hint()
 	}
-	r.hintFreed(r.freed, r.freed)
+	r.wake.HintFreed(r.freed, r.freed)
 }
 
 // all takes leases together, and when that fails one by one.
@@ -107,7 +108,7 @@ func (r *reclaiming) all(ctx context.Context) error {
 	for range reclaimRounds {
 		most := r.request.Limit - r.done.Leases
 		looked, passed, err := r.round(ctx, part{stuck: stuck, leases: most})
-		if refusesRows(err) && ctx.Err() == nil {
+		if conn.RefusesRows(err) && ctx.Err() == nil {
 			return r.each(ctx, err)
 		}
 		if err != nil {
@@ -123,9 +124,9 @@ func (r *reclaiming) all(ctx context.Context) error {
 
 // part is what one statement may take.
 type part struct {
-	stuck  uuidArray  // leases that it does not look at
+	stuck  conn.UUIDs // leases that it does not look at
 	just   *uuid.UUID // the only lease that it does; nil: any
-	runs   uuidArray  // the only runs; nil: any
+	runs   conn.UUIDs // the only runs; nil: any
 	leases int        // the most
 }
 
@@ -140,17 +141,17 @@ func (r *reclaiming) room() int {
 
 // round takes a part, in one transaction, and returns how many leases it has
 // examined and which of them are stuck.
-func (r *reclaiming) round(ctx context.Context, p part) (looked int, passed uuidArray, err error) {
+func (r *reclaiming) round(ctx context.Context, p part) (looked int, passed conn.UUIDs, err error) {
 	var done store.ReclaimResult
 	var freed []store.LineID
-	horizon := timeOrNull(r.request.Horizon)
-	err = r.repeat(ctx, func() error {
-		b := r.guarded(ctx)
-		b.add(queries.EndBeats, r.aside, p.just, small(p.leases), horizon)
-		b.add(queries.ReclaimRuns, horizon, p.stuck, p.just, small(p.leases), r.aside, p.runs, small(r.room()),
-			int32(store.MostCrashes), small(r.request.MaxCrashes), int32(rules.Isolation), rules.LeaseExpired, rules.CrashedDead, rules.CrashedAlone).
+	horizon := conn.TimeOrNull(r.request.Horizon)
+	err = r.db.Repeat(ctx, func() error {
+		b := r.db.Guarded(ctx)
+		b.Add(queries.EndBeats, r.aside, p.just, conn.Small(p.leases), horizon)
+		b.Add(queries.ReclaimRuns, horizon, p.stuck, p.just, conn.Small(p.leases), r.aside, p.runs, conn.Small(r.room()),
+			int32(store.MostCrashes), conn.Small(r.request.MaxCrashes), int32(rules.Isolation), rules.LeaseExpired, rules.CrashedDead, rules.CrashedAlone).
 			Query(scanReclaimed(&done, &passed, &freed))
-		return r.send(ctx, r.engine, b)
+		return r.db.Send(ctx, r.db.Engine, b)
 	})
 	if err != nil {
 		r.failed++
@@ -169,7 +170,7 @@ func (s *Store) clampDue() bool {
 }
 
 // scanReclaimed reads one row for each run reclaimed, and at least one.
-func scanReclaimed(done *store.ReclaimResult, stuck *uuidArray, freed *[]store.LineID) func(pgx.Rows) error {
+func scanReclaimed(done *store.ReclaimResult, stuck *conn.UUIDs, freed *[]store.LineID) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		*done, *stuck, *freed = store.ReclaimResult{}, nil, nil
 		var passed []uuid.UUID

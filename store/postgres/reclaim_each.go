@@ -7,6 +7,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -17,20 +18,20 @@ const reclaimFailures = 40
 // each takes leases one by one after a statement for several was refused, and
 // the runs of one that is refused in halves, down to the single run.
 func (r *reclaiming) each(ctx context.Context, cause error) error {
-	found, err := r.queries(r.engine).ReclaimableLeases(ctx, queries.ReclaimableLeasesParams{
-		Horizon: timeOrNull(r.request.Horizon), Aside: r.aside, Most: small(r.request.Limit)})
+	found, err := r.db.Queries(r.db.Engine).ReclaimableLeases(ctx, queries.ReclaimableLeasesParams{
+		Horizon: conn.TimeOrNull(r.request.Horizon), Aside: r.aside, Most: conn.Small(r.request.Limit)})
 	if err != nil {
 		return err
 	}
-	r.config.Logger.Warn("the database refuses to requeue a run; reclaiming one lease at a time", "event", "reclaim.refused", "leases", len(found), "error", cause)
+	r.db.Log.Warn("the database refuses to requeue a run; reclaiming one lease at a time", "event", "reclaim.refused", "leases", len(found), "error", cause)
 	for _, claim := range found {
 		if r.room() == 0 || r.failed >= reclaimFailures {
 			return nil
 		}
-		if _, _, err = r.round(ctx, part{stuck: uuidArray{}, just: &claim, leases: 1}); err == nil {
+		if _, _, err = r.round(ctx, part{stuck: conn.UUIDs{}, just: &claim, leases: 1}); err == nil {
 			continue
 		}
-		if !refusesRows(err) {
+		if !conn.RefusesRows(err) {
 			return err
 		}
 		if err := r.lease(ctx, claim, err); err != nil {
@@ -43,8 +44,8 @@ func (r *reclaiming) each(ctx context.Context, cause error) error {
 // lease takes the runs of one lease. When nothing can be taken, the lease itself
 // is set aside.
 func (r *reclaiming) lease(ctx context.Context, claim uuid.UUID, cause error) error {
-	ids, err := r.queries(r.engine).ReclaimableRuns(ctx, queries.ReclaimableRunsParams{ClaimID: claim, Aside: r.aside, MostRuns: small(r.room())})
-	if err != nil && !refusesRows(err) {
+	ids, err := r.db.Queries(r.db.Engine).ReclaimableRuns(ctx, queries.ReclaimableRunsParams{ClaimID: claim, Aside: r.aside, MostRuns: conn.Small(r.room())})
+	if err != nil && !conn.RefusesRows(err) {
 		return err
 	}
 	before := len(r.done.Runs)
@@ -60,15 +61,15 @@ func (r *reclaiming) lease(ctx context.Context, claim uuid.UUID, cause error) er
 }
 
 // halves takes runs of one lease.
-func (r *reclaiming) halves(ctx context.Context, claim uuid.UUID, ids uuidArray) error {
+func (r *reclaiming) halves(ctx context.Context, claim uuid.UUID, ids conn.UUIDs) error {
 	if len(ids) == 0 || r.failed >= reclaimFailures {
 		return nil
 	}
-	_, _, err := r.round(ctx, part{stuck: uuidArray{}, just: &claim, runs: ids, leases: 1})
+	_, _, err := r.round(ctx, part{stuck: conn.UUIDs{}, just: &claim, runs: ids, leases: 1})
 	switch half := len(ids) / 2; {
 	case err == nil:
 		return nil
-	case !refusesRows(err):
+	case !conn.RefusesRows(err):
 		return err
 	case half == 0:
 		r.pass("run", ids[0], err)

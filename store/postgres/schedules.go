@@ -13,6 +13,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -21,17 +22,17 @@ import (
 // the transaction. While more are due than one transaction takes, there are two
 // such locks: two transactions then evaluate concurrently, of all processes.
 func (s *Store) Materialize(ctx context.Context, limit int, decide decider) (store.MaterializeResult, error) {
-	if err := s.usable(ctx); err != nil {
-		return store.MaterializeResult{}, s.fail("materialize", err)
+	if err := s.schema.Usable(ctx); err != nil {
+		return store.MaterializeResult{}, s.db.Fail("materialize", err)
 	}
 	if !s.backlog.active() {
 		var next time.Duration
-		err := s.inBackground(ctx, func() (err error) {
-			next, err = s.nextIn(ctx, s.engine)
+		err := s.db.InBackground(ctx, func() (err error) {
+			next, err = s.nextIn(ctx, s.db.Engine)
 			return err
 		})
 		if err != nil {
-			return store.MaterializeResult{}, s.fail("materialize", err)
+			return store.MaterializeResult{}, s.db.Fail("materialize", err)
 		}
 		if next != 0 {
 			return store.MaterializeResult{Next: next}, nil
@@ -42,13 +43,13 @@ func (s *Store) Materialize(ctx context.Context, limit int, decide decider) (sto
 		done, err = s.narrowed(ctx, limit, decide, done, err)
 	}
 	if err != nil {
-		return store.MaterializeResult{}, s.fail("materialize", err)
+		return store.MaterializeResult{}, s.db.Fail("materialize", err)
 	}
 	if done.taken > 0 {
 		s.resting.Took(lease.Elapsed())
 	}
 	if len(done.Runs) > 0 {
-		s.hint()
+		s.wake.Hint()
 	}
 	return done.MaterializeResult, nil
 }
@@ -68,13 +69,13 @@ type attempt struct {
 // attempt decides about due schedules and stores what was decided, in one transaction.
 func (s *Store) attempt(ctx context.Context, limit int, decide decider) (done attempt, err error) {
 	refused := refusedLanes{}
-	err = s.withLanes(ctx, s.engine, refused, func(tx pgx.Tx) error {
+	err = s.withLanes(ctx, s.db.Engine, refused, func(tx pgx.Tx) error {
 		done = attempt{}
 		due, now, err := s.toEvaluate(ctx, tx, limit)
 		if done.Busy = err == nil && due == nil; due == nil {
 			return err
 		}
-		rows, err := s.queries(tx).DueSchedules(ctx, *due)
+		rows, err := s.db.Queries(tx).DueSchedules(ctx, *due)
 		if err != nil {
 			return err
 		}
@@ -101,7 +102,7 @@ func (s *Store) attempt(ctx context.Context, limit int, decide decider) (done at
 		}
 		return err
 	})
-	if code(err) == notNullViolation {
+	if conn.Code(err) == conn.NotNullViolation {
 		s.forgetLanes()
 	}
 	return done, err
@@ -110,17 +111,17 @@ func (s *Store) attempt(ctx context.Context, limit int, decide decider) (done at
 // toEvaluate is which schedules to evaluate now in a transaction, and the server's time; nil:
 // other transactions evaluate.
 func (s *Store) toEvaluate(ctx context.Context, tx pgx.Tx, limit int) (*queries.DueSchedulesParams, time.Time, error) {
-	q := s.queries(tx)
-	b := s.guarded(ctx)
-	b.add(queries.Idle) // or a process that stops here would make everybody Busy
-	if err := s.send(ctx, tx, b); err != nil {
+	q := s.db.Queries(tx)
+	b := s.db.Guarded(ctx)
+	b.Add(queries.Idle) // or a process that stops here would make everybody Busy
+	if err := s.db.Send(ctx, tx, b); err != nil {
 		return nil, time.Time{}, err
 	}
-	due, crowded := s.backlog.next(small(limit))
+	due, crowded := s.backlog.next(conn.Small(limit))
 	due.Aside = s.resting.Resting(lease.Elapsed())
-	evaluate, err := q.TryEvaluate(ctx, queries.TryEvaluateParams{Key: s.names.key("materialize")})
+	evaluate, err := q.TryEvaluate(ctx, queries.TryEvaluateParams{Key: s.db.Names.Key("materialize")})
 	if err == nil && !evaluate.Mine && crowded {
-		evaluate, err = q.TryEvaluate(ctx, queries.TryEvaluateParams{Key: s.names.key("materialize beside")})
+		evaluate, err = q.TryEvaluate(ctx, queries.TryEvaluateParams{Key: s.db.Names.Key("materialize beside")})
 	}
 	if err != nil || !evaluate.Mine {
 		return nil, time.Time{}, err
@@ -130,8 +131,8 @@ func (s *Store) toEvaluate(ctx context.Context, tx pgx.Tx, limit int) (*queries.
 
 // nextIn is how soon a schedule is due that does not rest: zero now, -1 never.
 func (s *Store) nextIn(ctx context.Context, on queries.DBTX) (time.Duration, error) {
-	next, err := s.queries(on).NextEvaluation(ctx, queries.NextEvaluationParams{Aside: s.resting.Resting(lease.Elapsed())})
-	return max(fromMicro(next), -1), err
+	next, err := s.db.Queries(on).NextEvaluation(ctx, queries.NextEvaluationParams{Aside: s.resting.Resting(lease.Elapsed())})
+	return max(conn.FromMicro(next), -1), err
 }
 
 // ReevaluateNow has schedules that wait evaluated now.
@@ -139,13 +140,13 @@ func (s *Store) ReevaluateNow(ctx context.Context, names ...string) error {
 	if len(names) == 0 {
 		return nil
 	}
-	if err := s.usable(ctx); err != nil {
-		return s.fail("reevaluate schedules", err)
+	if err := s.schema.Usable(ctx); err != nil {
+		return s.db.Fail("reevaluate schedules", err)
 	}
-	b := s.guardedFor(ctx, heldLimit) // a look at its time skips what a transaction holds
-	b.add(queries.HastenSchedules, names)
-	if err := s.send(ctx, s.engine, b); err != nil {
-		return s.fail("reevaluate schedules", err)
+	b := s.db.GuardedFor(ctx, conn.HeldLimit) // a look at its time skips what a transaction holds
+	b.Add(queries.HastenSchedules, names)
+	if err := s.db.Send(ctx, s.db.Engine, b); err != nil {
+		return s.db.Fail("reevaluate schedules", err)
 	}
 	return nil
 }
@@ -184,7 +185,7 @@ func (s *Store) narrowed(ctx context.Context, limit int, decide decider, done at
 
 // narrows reports whether fewer schedules may do where many were refused.
 func narrows(err error) bool {
-	return refusesStatement(err) && code(err) != notNullViolation && !errors.Is(err, rules.ErrNoneAdvanced)
+	return conn.RefusesStatement(err) && conn.Code(err) != conn.NotNullViolation && !errors.Is(err, rules.ErrNoneAdvanced)
 }
 
 // setAside skips a schedule for a while, without a change to its row: that
@@ -193,7 +194,7 @@ func narrows(err error) bool {
 func (s *Store) setAside(ctx context.Context, limit int, decide decider, name string, refused error) (attempt, error) {
 	if name == "" {
 		var err error
-		name, err = s.queries(s.engine).FirstDue(ctx, queries.FirstDueParams{Aside: s.resting.Resting(lease.Elapsed())})
+		name, err = s.db.Queries(s.db.Engine).FirstDue(ctx, queries.FirstDueParams{Aside: s.resting.Resting(lease.Elapsed())})
 		if err != nil {
 			return attempt{}, errors.Join(refused, err)
 		}
@@ -236,7 +237,7 @@ func (s *Store) judgeRefused(ctx context.Context, tx pgx.Tx, done *attempt) erro
 	if len(done.refused) == 0 {
 		return nil
 	}
-	own := rules.OwnFault(done.taken, len(done.refused), refusesData(done.refused[0].err))
+	own := rules.OwnFault(done.taken, len(done.refused), conn.RefusesData(done.refused[0].err))
 	for i := range done.refused {
 		one := &done.refused[i]
 		if own {
@@ -256,7 +257,7 @@ func (s *Store) judgeRefused(ctx context.Context, tx pgx.Tx, done *attempt) erro
 // storeFault rests a schedule with a fault; when that is refused too, it is set aside.
 func (s *Store) storeFault(ctx context.Context, tx pgx.Tx, one *refusedOnItsOwn, done *attempt) error {
 	_, err := s.storeSome(ctx, tx, []decided{one.decided}, places{}, general)
-	if !refusesRows(err) {
+	if !conn.RefusesRows(err) {
 		return err
 	}
 	again := s.resting.Put(one.name, lease.Elapsed())
@@ -289,10 +290,10 @@ func (s *Store) nameSchedules(ctx context.Context, got *dealing) error {
 	}
 	names, unknown := s.scheduleNames.of(got.schedules)
 	if len(unknown) > 0 {
-		rows, err := s.queries(s.engine).ScheduleNames(ctx, queries.ScheduleNamesParams{Ids: unknown})
+		rows, err := s.db.Queries(s.db.Engine).ScheduleNames(ctx, queries.ScheduleNamesParams{Ids: unknown})
 		switch {
-		case code(err) != "" && !strings.HasPrefix(code(err), "57P"): // the server stays: asking again would not help, and other runs wait for this claim
-			s.config.Logger.Warn("the names of schedules cannot be read; their runs are executed without them", "event", "schedule.names_unreadable", "error", err)
+		case conn.Code(err) != "" && !strings.HasPrefix(conn.Code(err), "57P"): // the server stays: asking again would not help, and other runs wait for this claim
+			s.db.Log.Warn("the names of schedules cannot be read; their runs are executed without them", "event", "schedule.names_unreadable", "error", err)
 		case err != nil:
 			return err
 		default:

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -19,18 +20,18 @@ import (
 const unfinishedPerStep = 10_000
 
 // unfinishedRuns reports which of some runs have not ended.
-func (s *Store) unfinishedRuns(ctx context.Context, tx pgx.Tx, ids uuidArray) (map[uuid.UUID]bool, error) {
+func (s *Store) unfinishedRuns(ctx context.Context, tx pgx.Tx, ids conn.UUIDs) (map[uuid.UUID]bool, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
 	unfinished := map[uuid.UUID]bool{}
-	b := &batch{names: s.names}
+	b := s.db.NewBatch()
 	for some := range slices.Chunk(ids, unfinishedPerStep) {
-		b.add(queries.UnfinishedRuns, some).Query(func(rows pgx.Rows) error {
-			return scanIDs(rows, func(id uuid.UUID) { unfinished[id] = true })
+		b.Add(queries.UnfinishedRuns, some).Query(func(rows pgx.Rows) error {
+			return conn.ScanIDs(rows, func(id uuid.UUID) { unfinished[id] = true })
 		})
 	}
-	return unfinished, s.send(ctx, tx, b)
+	return unfinished, s.db.Send(ctx, tx, b)
 }
 
 // unfinishedFor is how long it may take to find all unfinished runs of a schedule.
@@ -49,16 +50,16 @@ func (s *Store) unfinishedOf(
 		return unfinished, nil
 	}
 	var all []uuid.UUID
-	most, _ := limits(ctx, unfinishedFor)
-	b := &batch{names: s.names}
-	b.add(queries.BeginPart)
-	b.add(queries.Limits, most, most) // until the part is undone
-	b.add(queries.UnfinishedOfSchedule, id, int32(store.MaxUnfinishedRuns)).Query(func(rows pgx.Rows) error {
-		return scanIDs(rows, func(id uuid.UUID) { all = append(all, id) })
+	most, _ := conn.Limits(ctx, unfinishedFor)
+	b := s.db.NewBatch()
+	b.Add(queries.BeginPart)
+	b.Add(queries.Limits, most, most) // until the part is undone
+	b.Add(queries.UnfinishedOfSchedule, id, int32(store.MaxUnfinishedRuns)).Query(func(rows pgx.Rows) error {
+		return conn.ScanIDs(rows, func(id uuid.UUID) { all = append(all, id) })
 	})
-	err := s.send(ctx, tx, b)
-	if err == nil || code(err) != "" {
-		if undone := s.queries(tx).UndoPart(ctx); undone != nil {
+	err := s.db.Send(ctx, tx, b)
+	if err == nil || conn.Code(err) != "" {
+		if undone := s.db.Queries(tx).UndoPart(ctx); undone != nil {
 			return unfinished, undone
 		}
 	}
@@ -82,8 +83,8 @@ const specsMost = 10_000
 func (s *specs) schedule(row *queries.DueSchedulesRow) (store.Schedule, error) {
 	one := store.Schedule{
 		Name: row.Name, Hash: row.Hash, Generation: row.Generation, Job: row.Job, Queue: row.Queue, Priority: int(row.Priority),
-		Args: []byte(row.Args), MaxAttempts: int(row.MaxAttempts), Timeout: fromMicro(row.Timeout),
-		OnCrash: crashPolicy(row.OnCrash), Tags: row.Tags, Limits: limitsOf(row.Limits), Waiting: fromMicro(row.Waiting),
+		Args: []byte(row.Args), MaxAttempts: int(row.MaxAttempts), Timeout: conn.FromMicro(row.Timeout),
+		OnCrash: store.CrashPolicy(row.OnCrash), Tags: row.Tags, Limits: limitsOf(row.Limits), Waiting: conn.FromMicro(row.Waiting),
 	}
 	s.mu.Lock()
 	known, remembered := s.read[row.Spec]

@@ -13,6 +13,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -39,7 +40,7 @@ const decidedPerStep = 500
 // decideSome decides about due schedules, whose rows are locked, at an instant of the
 // server's clock. What is wrong with one of them is its own fault and no other's.
 func (s *Store) decideSome(ctx context.Context, tx pgx.Tx, rows []queries.DueSchedulesRow, now time.Time, decide decider) ([]decided, error) {
-	var ids uuidArray
+	var ids conn.UUIDs
 	for i := range rows {
 		ids = append(ids, rows[i].Unfinished...)
 	}
@@ -53,7 +54,7 @@ func (s *Store) decideSome(ctx context.Context, tx pgx.Tx, rows []queries.DueSch
 		one, fault := s.specs.schedule(row)
 		unfinished, err := s.unfinishedOf(ctx, tx, row.ID, row.Unfinished, known, &one.Plan, one.OverlapPolicy())
 		switch {
-		case code(err) != "": // that of this schedule alone
+		case conn.Code(err) != "": // that of this schedule alone
 			fault = err
 		case err != nil:
 			return nil, err
@@ -133,7 +134,7 @@ func (s *Store) storeDecided(ctx context.Context, tx pgx.Tx, some []decided, ref
 		return err
 	}
 	ids, err := s.storeSome(ctx, tx, some, set, quick)
-	if refusesRows(err) && code(err) != notNullViolation {
+	if conn.RefusesRows(err) && conn.Code(err) != conn.NotNullViolation {
 		return s.storeHalves(ctx, tx, some, set, done)
 	}
 	if err == nil {
@@ -146,7 +147,7 @@ func (s *Store) storeDecided(ctx context.Context, tx pgx.Tx, some []decided, ref
 // alone is judged when all have been tried.
 func (s *Store) storeHalves(ctx context.Context, tx pgx.Tx, some []decided, set places, done *attempt) error {
 	ids, err := s.storeSome(ctx, tx, some, set, general)
-	if !refusesRows(err) {
+	if !conn.RefusesRows(err) {
 		if err == nil {
 			done.take(some, ids)
 		}
@@ -235,24 +236,24 @@ func (d *decided) addLanes(set laneSet) {
 func (s *Store) storeSome(ctx context.Context, tx pgx.Tx, some []decided, set places, how way) ([]store.RunID, error) {
 	var ids []store.RunID
 	each := func(rows pgx.Rows) error {
-		return scanIDs(rows, func(id uuid.UUID) { ids = append(ids, id) })
+		return conn.ScanIDs(rows, func(id uuid.UUID) { ids = append(ids, id) })
 	}
-	b := &batch{names: s.names}
-	b.add(queries.BeginPart)
+	b := s.db.NewBatch()
+	b.Add(queries.BeginPart)
 	free, limited := occurrencesOf(some)
 	if len(limited.runs) > 0 {
 		addLimited(b, limited.runs, set, limited.at, each)
 	}
 	if len(free.runs) > 0 {
 		args := append(columnsOf(free.runs, set).parameters(), free.schedules, free.generations, free.keys, free.ats, free.names)
-		b.add(how.insert, args...).Query(each)
+		b.Add(how.insert, args...).Query(each)
 	}
 	addSkips(b, some)
 	addAdvances(b, some, how.alike)
-	b.add(queries.EndPart)
-	err := s.send(ctx, tx, b)
-	if refusesRows(err) {
-		if undone := s.queries(tx).UndoPart(ctx); undone != nil {
+	b.Add(queries.EndPart)
+	err := s.db.Send(ctx, tx, b)
+	if conn.RefusesRows(err) {
+		if undone := s.db.Queries(tx).UndoPart(ctx); undone != nil {
 			return nil, undone
 		}
 	}
@@ -293,7 +294,7 @@ func occurrencesOf(some []decided) (free, limited occurrences) {
 	return free, limited
 }
 
-func addSkips(b *batch, some []decided) {
+func addSkips(b *conn.Batch, some []decided) {
 	var p queries.InsertSkipsParams
 	for i := range some {
 		for _, skip := range some[i].decision.Skips {
@@ -302,19 +303,19 @@ func addSkips(b *batch, some []decided) {
 		}
 	}
 	if len(p.Schedules) > 0 {
-		b.add(queries.InsertSkips, p.Schedules, p.Firsts, p.Lasts, p.Reasons)
+		b.Add(queries.InsertSkips, p.Schedules, p.Firsts, p.Lasts, p.Reasons)
 	}
 }
 
-func addAdvances(b *batch, some []decided, isAlike func(*decided) bool) {
+func addAdvances(b *conn.Batch, some []decided, isAlike func(*decided) bool) {
 	var p queries.AdvanceSchedulesParams
 	var nexts, nextsAlike []*time.Time
 	var alike []int32
-	var runs uuidArray
+	var runs conn.UUIDs
 	for i := range some {
 		one := &some[i]
 		if isAlike(one) {
-			alike, nextsAlike = append(alike, one.id), append(nextsAlike, timeOrNull(one.decision.NextAt))
+			alike, nextsAlike = append(alike, one.id), append(nextsAlike, conn.TimeOrNull(one.decision.NextAt))
 			runs = append(runs, one.runs[0].ID)
 			continue
 		}
@@ -322,16 +323,16 @@ func addAdvances(b *batch, some []decided, isAlike func(*decided) bool) {
 		for j := range one.runs {
 			unfinished.IDs = append(unfinished.IDs, one.runs[j].ID)
 		}
-		p.Ids, nexts = append(p.Ids, one.id), append(nexts, timeOrNull(one.decision.NextAt))
-		p.Waitings = append(p.Waitings, micro(one.decision.Waiting))
+		p.Ids, nexts = append(p.Ids, one.id), append(nexts, conn.TimeOrNull(one.decision.NextAt))
+		p.Waitings = append(p.Waitings, conn.Micro(one.decision.Waiting))
 		p.Unfinished = append(p.Unfinished, idArray(unfinished.Keep(&one.plan)))
-		p.Faults = append(p.Faults, storableFault(one.decision.Fault))
+		p.Faults = append(p.Faults, conn.StorableFault(one.decision.Fault))
 	}
 	if len(alike) > 0 {
-		b.add(queries.AdvanceAlike, alike, nextsAlike, runs)
+		b.Add(queries.AdvanceAlike, alike, nextsAlike, runs)
 	}
 	if len(p.Ids) > 0 {
-		b.add(queries.AdvanceSchedules, micro(rules.FaultPause), p.Ids, nexts, p.Waitings, p.Unfinished, p.Faults)
+		b.Add(queries.AdvanceSchedules, conn.Micro(rules.FaultPause), p.Ids, nexts, p.Waitings, p.Unfinished, p.Faults)
 	}
 }
 

@@ -13,16 +13,16 @@ func (s *Store) EndSession(ctx context.Context, session, by string) error {
 	if err := store.CheckSessionEnd(session, by); err != nil {
 		return err
 	}
-	if err := s.usable(ctx); err != nil {
-		return s.fail("end session", err)
+	if err := s.schema.Usable(ctx); err != nil {
+		return s.db.Fail("end session", err)
 	}
-	err := s.repeat(ctx, func() error {
-		return s.queries(s.general).AuditSessionEnd(ctx, queries.AuditSessionEndParams{
+	err := s.db.Repeat(ctx, func() error {
+		return s.db.Queries(s.db.General).AuditSessionEnd(ctx, queries.AuditSessionEndParams{
 			Actor: by, Kind: store.KindSession, Session: session, Action: rules.SessionEnds,
 		})
 	})
 	if err != nil {
-		return s.fail("end session", err)
+		return s.db.Fail("end session", err)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/witness"
 )
@@ -27,22 +28,22 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) ([]s
 		work[i] = settling{Settlement: &settlements[i], verdicts: make([]store.Verdict, len(settlements[i].Runs))}
 		total += len(settlements[i].Runs)
 		if settlements[i].Last && len(settlements[i].Runs) < settlements[i].Claimed {
-			work[i].opened = s.connections.Of(settlements[i].Claim)
+			work[i].opened = s.db.Connections.Of(settlements[i].Claim)
 		}
 	}
 	err := s.settleAll(ctx, work)
-	if refusesRows(err) && !refusesData(err) && ctx.Err() == nil && anyPlain(settlements) {
+	if conn.RefusesRows(err) && !conn.RefusesData(err) && ctx.Err() == nil && anyPlain(settlements) {
 		err = s.settleWithoutPlain(ctx, work, err)
 	}
-	if refusesData(err) {
-		s.config.Logger.Error("the database refused the outcome of a run, settling one by one", "event", "settle.refused", "error", err)
+	if conn.RefusesData(err) {
+		s.db.Log.Error("the database refused the outcome of a run, settling one by one", "event", "settle.refused", "error", err)
 		err = s.settleEach(ctx, work)
 	}
 	if err == nil {
 		err = s.judge(ctx, work)
 	}
 	if err != nil {
-		return nil, s.fail("settle runs", err)
+		return nil, s.db.Fail("settle runs", err)
 	}
 	verdicts := make([]store.Verdict, 0, total)
 	var again []store.Due
@@ -51,11 +52,11 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) ([]s
 		verdicts = append(verdicts, work[i].verdicts...)
 		again, freed, blocked = work[i].putBack(again), append(freed, work[i].wanted...), append(blocked, work[i].blocked...)
 		if work[i].Last && work[i].Claimed > 1 && !work[i].deferred() {
-			s.connections.Over(work[i].Claim)
+			s.db.Connections.Over(work[i].Claim)
 		}
 	}
-	s.hintAgain(again)
-	s.hintFreed(freed, blocked)
+	s.wake.HintAgain(again)
+	s.wake.HintFreed(freed, blocked)
 	return verdicts, nil
 }
 
@@ -95,11 +96,11 @@ func (w *settling) isLastFew() bool {
 
 // addLast adds the one statement that settles the last few runs of a claim, if they
 // are that.
-func (w *settling) addLast(b *batch) bool {
+func (w *settling) addLast(b *conn.Batch) bool {
 	if !w.isLastFew() {
 		return false
 	}
-	w.addEnding(b, queries.SettleLast, 2, w.ids(), uuid.UUID(w.Claim), small(w.Claimed)).Query(w.accept(len(w.Runs), true))
+	w.addEnding(b, queries.SettleLast, 2, w.ids(), uuid.UUID(w.Claim), conn.Small(w.Claimed)).Query(w.accept(len(w.Runs), true))
 	return true
 }
 
@@ -111,17 +112,17 @@ func (w *settling) forget() {
 
 // addTo adds the statements that settle the runs: one for all plain successes,
 // one or more for the rest.
-func (w *settling) addTo(b *batch) {
-	var plain, rest, back uuidArray // back: of rest, those whose handlers have not begun
+func (w *settling) addTo(b *conn.Batch) {
+	var plain, rest, back conn.UUIDs // back: of rest, those whose handlers have not begun
 	var outcomes []byte
 	flush := func() {
 		if len(rest) > 0 {
 			outcomes[0] = '{'
 			each, text := w.accept(len(rest), len(rest) == len(w.Runs)), string(append(outcomes, '}'))
 			if w.Limited {
-				b.add(queries.SettleLimited, text, rest, uuid.UUID(w.Claim), orNoIDs(back), w.Worker.Name).Query(each)
+				b.Add(queries.SettleLimited, text, rest, uuid.UUID(w.Claim), conn.OrNoIDs(back), w.Worker.Name).Query(each)
 			} else {
-				b.add(queries.SettleRuns, text, rest, uuid.UUID(w.Claim), w.Worker.Name).Query(each)
+				b.Add(queries.SettleRuns, text, rest, uuid.UUID(w.Claim), w.Worker.Name).Query(each)
 			}
 		}
 		rest, back, outcomes = nil, nil, nil
@@ -142,7 +143,7 @@ func (w *settling) addTo(b *batch) {
 	}
 	flush()
 	if len(plain) > 0 {
-		b.add(queries.SettleSuccesses, plain, uuid.UUID(w.Claim)).Query(w.accept(len(plain), len(plain) == len(w.Runs)))
+		b.Add(queries.SettleSuccesses, plain, uuid.UUID(w.Claim)).Query(w.accept(len(plain), len(plain) == len(w.Runs)))
 	}
 }
 
@@ -151,7 +152,7 @@ func (w *settling) addTo(b *batch) {
 func (w *settling) accept(asked int, all bool) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		ids := make([]uuid.UUID, 0, asked)
-		if err := scanIDs(rows, func(id uuid.UUID) { ids = append(ids, id) }); err != nil {
+		if err := conn.ScanIDs(rows, func(id uuid.UUID) { ids = append(ids, id) }); err != nil {
 			return err
 		}
 		w.applied(ids, all && len(ids) == asked)
@@ -175,17 +176,17 @@ func (w *settling) applied(ids []uuid.UUID, all bool) {
 // is how many runs the claim was given, for connections that are witnesses of all that was
 // settled since. The others are read. A settlement of all runs needs no witness: the
 // statements before this one have settled each.
-func (w *settling) addEnding(b *batch, sql string, at int, args ...any) *pgx.QueuedQuery {
+func (w *settling) addEnding(b *conn.Batch, sql string, at int, args ...any) *pgx.QueuedQuery {
 	if !w.Last || w.Claimed == 0 || len(w.Runs) == w.Claimed {
-		return b.add(sql, args...)
+		return b.Add(sql, args...)
 	}
-	b.rewritten = true
-	return b.add(sql, slices.Concat([]any{witness.Argument{Opened: w.opened, At: at, Else: int32(ofNone)}}, args)...)
+	b.Rewritten = true
+	return b.Add(sql, slices.Concat([]any{witness.Argument{Opened: w.opened, At: at, Else: int32(ofNone)}}, args)...)
 }
 
 // addUnlease adds the statement that does nothing but end the lease.
-func (w *settling) addUnlease(b *batch) {
-	w.addEnding(b, queries.Unlease, 1, uuid.UUID(w.Claim), small(w.Claimed)).Exec(func(tag pgconn.CommandTag) error {
+func (w *settling) addUnlease(b *conn.Batch) {
+	w.addEnding(b, queries.Unlease, 1, uuid.UUID(w.Claim), conn.Small(w.Claimed)).Exec(func(tag pgconn.CommandTag) error {
 		w.wrote = w.wrote || tag.RowsAffected() > 0
 		return nil
 	})
@@ -225,27 +226,27 @@ func (w *settling) putBack(all []store.Due) []store.Due {
 // earlier write has landed, or the run is no longer the claim's. What has landed is made
 // durable, unless the end of the settle has done so.
 func (s *Store) judge(ctx context.Context, work []settling) error {
-	b := s.guarded(ctx)
+	b := s.db.Guarded(ctx)
 	if !slices.ContainsFunc(work, func(w settling) bool { return w.wrote }) {
-		b.add(queries.Seal)
+		b.Add(queries.Seal)
 	}
 	before := b.Len()
 	for i := range work {
 		w := &work[i]
-		var unclear uuidArray
+		var unclear conn.UUIDs
 		for j, verdict := range w.verdicts {
 			if verdict == 0 {
 				unclear = append(unclear, w.Runs[j].ID)
 			}
 		}
 		if len(unclear) > 0 {
-			b.add(queries.Verdicts, uuid.UUID(w.Claim), unclear).Query(w.landed)
+			b.Add(queries.Verdicts, uuid.UUID(w.Claim), unclear).Query(w.landed)
 		}
 	}
 	if b.Len() == before {
 		return nil
 	}
-	if err := s.send(ctx, s.engine, b); err != nil {
+	if err := s.db.Send(ctx, s.db.Engine, b); err != nil {
 		return err
 	}
 	for i := range work {
@@ -276,20 +277,20 @@ func (w *settling) landed(rows pgx.Rows) error {
 
 // StillHeld returns those of the runs that are running under their claims.
 func (s *Store) StillHeld(ctx context.Context, holders []store.Holder) (held []store.RunID, err error) {
-	if err := s.usable(ctx); err != nil {
-		return nil, s.fail("still held", err)
+	if err := s.schema.Usable(ctx); err != nil {
+		return nil, s.db.Fail("still held", err)
 	}
-	ids, claims := make(uuidArray, len(holders)), make(uuidArray, len(holders))
+	ids, claims := make(conn.UUIDs, len(holders)), make(conn.UUIDs, len(holders))
 	for i, holder := range holders {
 		ids[i], claims[i] = holder.Run, uuid.UUID(holder.Claim)
 	}
-	b := s.guarded(ctx)
-	b.add(queries.StillHeld, ids, claims).Query(func(rows pgx.Rows) error {
+	b := s.db.Guarded(ctx)
+	b.Add(queries.StillHeld, ids, claims).Query(func(rows pgx.Rows) error {
 		held = held[:0]
-		return scanIDs(rows, func(id uuid.UUID) { held = append(held, id) })
+		return conn.ScanIDs(rows, func(id uuid.UUID) { held = append(held, id) })
 	})
-	if err := s.sendInBackground(ctx, b); err != nil {
-		return nil, s.fail("still held", err)
+	if err := s.db.SendInBackground(ctx, b); err != nil {
+		return nil, s.db.Fail("still held", err)
 	}
 	return held, nil
 }

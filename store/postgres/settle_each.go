@@ -7,6 +7,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 )
 
 // unstorable replaces a text or a result that the database refused.
@@ -32,7 +33,7 @@ func (s *Store) settleWithoutPlain(ctx context.Context, work []settling, refused
 	}
 	err := s.settleAll(ctx, work)
 	if err == nil {
-		s.config.Logger.Warn("the database refused to settle plain successes, settled them as it does other outcomes", "event", "settle.plain_refused", "error", refused)
+		s.db.Log.Warn("the database refused to settle plain successes, settled them as it does other outcomes", "event", "settle.plain_refused", "error", refused)
 	}
 	return err
 }
@@ -45,7 +46,7 @@ func (s *Store) settleEach(ctx context.Context, work []settling) error {
 		for j := range w.Runs {
 			one := []settling{w.part(w.Runs[j], w.verdicts[j:j+1])}
 			err := s.settleAll(ctx, one)
-			if refusesData(err) {
+			if conn.RefusesData(err) {
 				one[0].Runs[0].Outcome = withoutData(w.Runs[j].Outcome)
 				err = s.settleAll(ctx, one)
 			}
@@ -102,7 +103,7 @@ func appendOutcome(to []byte, run *store.Settled) []byte {
 	to = append(to, '"', ':', '[')
 	to = strconv.AppendInt(to, int64(o.Kind.State()), 10)
 	to = append(to, ',')
-	to = strconv.AppendInt(to, micro(rules.DueAfter(o)), 10)
+	to = strconv.AppendInt(to, conn.Micro(rules.DueAfter(o)), 10)
 	to = append(to, ',')
 	to = strconv.AppendInt(to, int64(rules.Refund(o)), 10)
 	to = append(to, ',')
@@ -120,7 +121,7 @@ func appendOutcome(to []byte, run *store.Settled) []byte {
 	to = appendText(append(to, ','), result)
 	to = appendText(append(to, ','), o.Log)
 	if to = append(to, ','); o.Took > 0 {
-		to = strconv.AppendInt(to, micro(o.Took), 10)
+		to = strconv.AppendInt(to, conn.Micro(o.Took), 10)
 	} else {
 		to = append(to, "null"...)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -22,38 +23,38 @@ func (s *Store) settleAll(ctx context.Context, work []settling) error {
 		ordered[i] = &work[i]
 	}
 	slices.SortStableFunc(ordered, func(a, b *settling) int { return bytes.Compare(a.Claim[:], b.Claim[:]) })
-	if !s.stuck.within(heldFor) {
+	if !s.stuck.Within(heldFor) {
 		if s.joinHandOn(ctx, ordered) || s.join(ctx, ordered) {
 			return nil
 		}
-		err := s.repeat(ctx, func() error { return s.settleNow(ctx, ordered) })
-		if c := code(err); c != lockNotAvailable && c != queryCanceled || ctx.Err() != nil {
+		err := s.db.Repeat(ctx, func() error { return s.settleNow(ctx, ordered) })
+		if c := conn.Code(err); c != conn.LockNotAvailable && c != conn.QueryCanceled || ctx.Err() != nil {
 			return err
 		}
-		s.stuck.mark()
-		s.config.Logger.Warn("running run locked by another transaction; settling around it", "event", "settle.row_locked", "for", heldFor.String(), "error", err)
+		s.stuck.Mark()
+		s.db.Log.Warn("running run locked by another transaction; settling around it", "event", "settle.row_locked", "for", heldFor.String(), "error", err)
 	}
-	return s.repeat(ctx, func() error {
-		s.sparing.enter(ctx, hotWait)
-		defer s.sparing.leave()
-		return inTx(ctx, s.engine, func(tx pgx.Tx) error { return s.settleFree(ctx, tx, ordered) })
+	return s.db.Repeat(ctx, func() error {
+		s.db.Sparing.Enter(ctx, conn.HotWait)
+		defer s.db.Sparing.Leave()
+		return conn.InTx(ctx, s.db.Engine, func(tx pgx.Tx) error { return s.settleFree(ctx, tx, ordered) })
 	})
 }
 
 func (s *Store) settleNow(ctx context.Context, work []*settling) error {
-	b := s.hot(ctx)
+	b := s.db.Hot(ctx)
 	whole := addSettles(b, work)
-	if err := s.send(ctx, s.engine, b); err != nil || !whole.isUnheld() {
+	if err := s.db.Send(ctx, s.db.Engine, b); err != nil || !whole.isUnheld() {
 		return err
 	}
-	b = s.hot(ctx)
+	b = s.db.Hot(ctx)
 	addSettles(b, work)
-	return s.send(ctx, s.engine, b)
+	return s.db.Send(ctx, s.db.Engine, b)
 }
 
 // addSettles adds the statements that settle, in the order of their locks. It returns the
 // settlement that one statement makes whole, if any: unless that was held, it is still to be made.
-func addSettles(b *batch, work []*settling) (whole *settling) {
+func addSettles(b *conn.Batch, work []*settling) (whole *settling) {
 	if len(work) == 1 && work[0].isWhole() {
 		work[0].addWhole(b)
 		return work[0]
@@ -84,11 +85,11 @@ func (w *settling) isWhole() bool {
 }
 
 // addWhole adds the one statement that settles a whole limited claim.
-func (w *settling) addWhole(b *batch) {
+func (w *settling) addWhole(b *conn.Batch) {
 	w.forget()
-	b.add(queries.SettleWhole, uuid.UUID(w.Claim), w.ids()).QueryRow(func(row pgx.Row) error {
+	b.Add(queries.SettleWhole, uuid.UUID(w.Claim), w.ids()).QueryRow(func(row pgx.Row) error {
 		var held bool
-		var settled uuidArray
+		var settled conn.UUIDs
 		if err := row.Scan(&held, &settled, &w.wanted, &w.blocked); err != nil {
 			return err
 		}
@@ -102,29 +103,29 @@ func (w *settling) addWhole(b *batch) {
 func (w *settling) isUnheld() bool { return w != nil && w.unheld }
 
 // addHolds locks the leases of limited claims, before any of their runs: see HoldLeases.
-func addHolds(b *batch, work []*settling) {
-	var claims uuidArray
+func addHolds(b *conn.Batch, work []*settling) {
+	var claims conn.UUIDs
 	for _, w := range work {
 		if w.Limited {
 			claims = append(claims, uuid.UUID(w.Claim))
 		}
 	}
 	if len(claims) > 0 {
-		b.add(queries.HoldLeases, claims)
+		b.Add(queries.HoldLeases, claims)
 	}
 }
 
 // addRelease ends the part that the settled runs of a limited claim have in permits. It
 // comes after the settles of all claims: a transaction that waits for a run while it holds
 // permits may wait forever.
-func (w *settling) addRelease(b *batch, ids uuidArray, last bool) {
-	w.addEnding(b, queries.Release, 2, ids, last, small(w.Claimed), uuid.UUID(w.Claim)).QueryRow(func(row pgx.Row) error {
+func (w *settling) addRelease(b *conn.Batch, ids conn.UUIDs, last bool) {
+	w.addEnding(b, queries.Release, 2, ids, last, conn.Small(w.Claimed), uuid.UUID(w.Claim)).QueryRow(func(row pgx.Row) error {
 		var wanted, blocked []store.LineID
 		err := row.Scan(&wanted, &blocked)
 		w.wanted, w.blocked = append(w.wanted, wanted...), append(w.blocked, blocked...)
 		return err
 	})
-	b.add(queries.ReleaseFinished, uuid.UUID(w.Claim), ids).QueryRow(func(row pgx.Row) error {
+	b.Add(queries.ReleaseFinished, uuid.UUID(w.Claim), ids).QueryRow(func(row pgx.Row) error {
 		var wanted []store.LineID
 		err := row.Scan(&wanted)
 		w.wanted, w.blocked = append(w.wanted, wanted...), append(w.blocked, wanted...)
@@ -133,7 +134,7 @@ func (w *settling) addRelease(b *batch, ids uuidArray, last bool) {
 }
 
 // addUnleases ends the leases of limited claims, which the releases have read.
-func addUnleases(b *batch, work []*settling) {
+func addUnleases(b *conn.Batch, work []*settling) {
 	for _, w := range work {
 		if w.Limited && w.Last && !w.deferred() {
 			w.addUnlease(b)
@@ -142,8 +143,8 @@ func addUnleases(b *batch, work []*settling) {
 }
 
 // ids are the runs of the settlement.
-func (w *settling) ids() uuidArray {
-	ids := make(uuidArray, len(w.Runs))
+func (w *settling) ids() conn.UUIDs {
+	ids := make(conn.UUIDs, len(w.Runs))
 	for i := range w.Runs {
 		ids[i] = w.Runs[i].ID
 	}
@@ -153,20 +154,20 @@ func (w *settling) ids() uuidArray {
 // settleFree settles the runs that no other transaction holds. Those that are held and
 // still the claim's are deferred, and their claim keeps its lease.
 func (s *Store) settleFree(ctx context.Context, tx pgx.Tx, work []*settling) error {
-	b := s.guarded(ctx)
-	b.add(queries.Idle)
+	b := s.db.Guarded(ctx)
+	b.Add(queries.Idle)
 	addHolds(b, work)
 	free := make([]settling, len(work))
 	for i, w := range work {
 		w.forget()
 		free[i].general = w.general
 		free[i].Settlement = &store.Settlement{Claim: w.Claim, Worker: w.Worker, Limited: w.Limited}
-		b.add(queries.FreeRuns, w.ids(), uuid.UUID(w.Claim)).Query(func(rows pgx.Rows) error { return w.divide(rows, &free[i]) })
+		b.Add(queries.FreeRuns, w.ids(), uuid.UUID(w.Claim)).Query(func(rows pgx.Rows) error { return w.divide(rows, &free[i]) })
 	}
-	if err := s.send(ctx, tx, b); err != nil {
+	if err := s.db.Send(ctx, tx, b); err != nil {
 		return err
 	}
-	b = &batch{names: s.names}
+	b = s.db.NewBatch()
 	for i, w := range work {
 		free[i].addTo(b)
 		if w.Last && !w.Limited && !w.deferred() {
@@ -179,7 +180,7 @@ func (s *Store) settleFree(ctx context.Context, tx pgx.Tx, work []*settling) err
 		}
 	}
 	addUnleases(b, work)
-	if err := s.send(ctx, tx, b); err != nil {
+	if err := s.db.Send(ctx, tx, b); err != nil {
 		return err
 	}
 	for i, w := range work {
@@ -219,8 +220,8 @@ func (w *settling) divide(rows pgx.Rows, free *settling) error {
 
 // undeferred returns the runs that need not be settled later, because none of them is
 // running under the claim any more.
-func (w *settling) undeferred() uuidArray {
-	ids := make(uuidArray, 0, len(w.Runs))
+func (w *settling) undeferred() conn.UUIDs {
+	ids := make(conn.UUIDs, 0, len(w.Runs))
 	for i := range w.Runs {
 		if w.verdicts[i] != store.Deferred {
 			ids = append(ids, w.Runs[i].ID)

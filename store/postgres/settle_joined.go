@@ -8,6 +8,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -132,26 +133,26 @@ func answer(taken []*joined, err error) {
 // ClaimRuns, or ClaimFreeRuns, which skips runs whose rows other transactions hold.
 func (s *Store) sendClaim(ctx context.Context, statement string, args []any, got *dealing) error {
 	if taken := s.joins.take(); len(taken) > 0 {
-		b := s.hot(ctx)
+		b := s.db.Hot(ctx)
 		for _, one := range taken {
 			for _, w := range one.work {
 				w.forget()
 				w.addLast(b)
 			}
 		}
-		b.add(statement, args...).Query(got.scan)
-		err := s.send(ctx, s.engine, b)
+		b.Add(statement, args...).Query(got.scan)
+		err := s.db.Send(ctx, s.db.Engine, b)
 		answer(taken, err)
-		if code(err) == "" { // done, or the server's answer is not known
+		if conn.Code(err) == "" { // done, or the server's answer is not known
 			return err
 		}
 	}
-	b := s.hot(ctx)
+	b := s.db.Hot(ctx)
 	if statement == queries.ClaimFreeRuns {
-		b = s.guarded(ctx)
+		b = s.db.Guarded(ctx)
 	}
-	b.add(statement, args...).Query(got.scan)
-	return s.send(ctx, s.engine, b)
+	b.Add(statement, args...).Query(got.scan)
+	return s.db.Send(ctx, s.db.Engine, b)
 }
 
 // expectClaim lets settles wait for the claim that follows this one.

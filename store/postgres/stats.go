@@ -7,6 +7,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -16,12 +17,12 @@ func (s *Store) ReportWorker(ctx context.Context, report store.WorkerReport) (st
 	if err := report.Check(); err != nil {
 		return store.Shared{}, err
 	}
-	if err := s.usable(ctx); err != nil {
-		return store.Shared{}, s.fail("report", err)
+	if err := s.schema.Usable(ctx); err != nil {
+		return store.Shared{}, s.db.Fail("report", err)
 	}
 	params, err := reportParams(&report)
 	if err != nil {
-		return store.Shared{}, s.fail("report", err)
+		return store.Shared{}, s.db.Fail("report", err)
 	}
 	row, err := s.report(ctx, params)
 	if err == nil && !row.Known { // it has not declared itself, or its row is gone
@@ -30,7 +31,7 @@ func (s *Store) ReportWorker(ctx context.Context, report store.WorkerReport) (st
 		}
 	}
 	if err != nil {
-		return store.Shared{}, s.fail("report", err)
+		return store.Shared{}, s.db.Fail("report", err)
 	}
 	shared := store.Shared{Now: row.Now.UTC(), Alive: int(row.Others)}
 	if !report.Stopped {
@@ -40,9 +41,9 @@ func (s *Store) ReportWorker(ctx context.Context, report store.WorkerReport) (st
 }
 
 func (s *Store) report(ctx context.Context, params queries.ReportWorkerParams) (row queries.ReportWorkerRow, err error) {
-	err = s.repeat(ctx, func() error {
-		return s.inBackground(ctx, func() (err error) {
-			row, err = s.queries(s.engine).ReportWorker(ctx, params)
+	err = s.db.Repeat(ctx, func() error {
+		return s.db.InBackground(ctx, func() (err error) {
+			row, err = s.db.Queries(s.db.Engine).ReportWorker(ctx, params)
 			return err
 		})
 	})
@@ -52,7 +53,7 @@ func (s *Store) report(ctx context.Context, params queries.ReportWorkerParams) (
 func reportParams(report *store.WorkerReport) (queries.ReportWorkerParams, error) {
 	text, err := rules.PresenceText(&report.Presence)
 	p := queries.ReportWorkerParams{Instance: report.Worker.Instance, Stopped: report.Stopped, Number: report.Number, Report: text,
-		Within: micro(rules.SilentAfter(report.Presence.Every))}
+		Within: conn.Micro(rules.SilentAfter(report.Presence.Every))}
 	for _, span := range store.Spans() {
 		p.Spans = append(p.Spans, int16(span))
 	}
@@ -61,7 +62,7 @@ func reportParams(report *store.WorkerReport) (queries.ReportWorkerParams, error
 		p.Enqueued, p.Succeeded = append(p.Enqueued, did.Enqueued), append(p.Succeeded, did.Succeeded)
 		p.Failed, p.Dead = append(p.Failed, did.Failed), append(p.Dead, did.Dead)
 		p.Cancelled, p.Crashed = append(p.Cancelled, did.Cancelled), append(p.Crashed, did.Crashed)
-		p.Busy = append(p.Busy, micro(time.Duration(did.Busy)))
+		p.Busy = append(p.Busy, conn.Micro(time.Duration(did.Busy)))
 		p.Waits, p.Took = append(p.Waits, numberArray(did.Wait[:])), append(p.Took, numberArray(did.Took[:]))
 	}
 	return p, err
@@ -77,17 +78,17 @@ func (s *Store) Series(ctx context.Context, query store.SeriesQuery) ([]store.Se
 	if query.Queue == "" && query.Scope != store.AllLanes {
 		last = "\U0010ffff" // above all names
 	}
-	err := s.inspect(ctx, func(b *batch) {
-		b.add(queries.Series, micro(query.Length()), !query.NoTimes, int16(query.Span), micro(query.Within), int32(store.MaxSeriesPoints), query.Scope == store.AllLanes, query.Job, first, last).Query(collect(&rows))
+	err := s.inspect(ctx, func(b *conn.Batch) {
+		b.Add(queries.Series, conn.Micro(query.Length()), !query.NoTimes, int16(query.Span), conn.Micro(query.Within), int32(store.MaxSeriesPoints), query.Scope == store.AllLanes, query.Job, first, last).Query(conn.Collect(&rows))
 	})
 	if err != nil {
-		return nil, s.fail("series", err)
+		return nil, s.db.Fail("series", err)
 	}
 	points := make([]store.SeriesPoint, len(rows))
 	for i, row := range rows {
 		p := store.SeriesPoint{At: row.At.UTC(), LaneTally: store.LaneTally{Queue: row.Queue, Job: row.Job, Tally: store.Tally{
 			Enqueued: row.Enqueued, Succeeded: row.Succeeded, Failed: row.Failed, Dead: row.Dead, Cancelled: row.Cancelled,
-			Crashed: row.Crashed, Busy: store.Duration(fromMicro(row.Busy))}}}
+			Crashed: row.Crashed, Busy: store.Duration(conn.FromMicro(row.Busy))}}}
 		copy(p.Wait[:], row.Wait)
 		copy(p.Took[:], row.Took)
 		points[i] = p

@@ -14,6 +14,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -22,44 +23,44 @@ import (
 // workers' connections. A worker that enqueues nothing needs a connection of that pool
 // for nothing else, and so closes it after the last step.
 func (s *Store) Sweep(ctx context.Context, request store.SweepRequest) (store.SweepResult, error) {
-	if err := s.usable(ctx); err != nil {
-		return store.SweepResult{}, s.fail("sweep", err)
+	if err := s.schema.Usable(ctx); err != nil {
+		return store.SweepResult{}, s.db.Fail("sweep", err)
 	}
 	due, err := s.sweepDue(ctx, &request)
 	if err != nil {
-		return store.SweepResult{}, s.fail("sweep", err)
+		return store.SweepResult{}, s.db.Fail("sweep", err)
 	}
 	if !due {
 		return store.SweepResult{Done: true}, nil
 	}
-	if !s.shared && s.general.Stat().TotalConns() == 0 {
+	if !s.db.Shared && s.db.General.Stat().TotalConns() == 0 {
 		s.sweepOpens.Store(true)
 	}
 	done, err := s.sweepStep(ctx, &request)
 	if (err != nil || done.Busy || done.Done) && s.sweepOpens.CompareAndSwap(true, false) {
-		s.general.Reset()
+		s.db.General.Reset()
 	}
 	if err != nil {
-		return store.SweepResult{}, s.fail("sweep", err)
+		return store.SweepResult{}, s.db.Fail("sweep", err)
 	}
 	return done, nil
 }
 
 func (s *Store) sweepStep(ctx context.Context, request *store.SweepRequest) (store.SweepResult, error) {
 	var step *sweeping
-	err := s.repeat(ctx, func() error {
-		return inTx(ctx, s.general, func(tx pgx.Tx) error {
-			step = &sweeping{store: s, tx: tx, queries: s.queries(tx), request: request}
+	err := s.db.Repeat(ctx, func() error {
+		return conn.InTx(ctx, s.db.General, func(tx pgx.Tx) error {
+			step = &sweeping{store: s, tx: tx, queries: s.db.Queries(tx), request: request}
 			return step.run(ctx)
 		})
 	})
 	if err != nil {
 		return store.SweepResult{}, err
 	}
-	s.hintFreed(step.freed, step.freed)
+	s.wake.HintFreed(step.freed, step.freed)
 	s.prune(ctx, step)
 	if step.done.Mended+step.done.Repaired > 0 || slices.ContainsFunc(step.done.Returned, func(r store.ReclaimedRun) bool { return r.State == store.Pending }) {
-		s.hint()
+		s.wake.Hint()
 	}
 	return step.done, nil
 }
@@ -69,12 +70,12 @@ func (s *Store) sweepStep(ctx context.Context, request *store.SweepRequest) (sto
 func (s *Store) sweepDue(ctx context.Context, request *store.SweepRequest) (due bool, err error) {
 	var age *int64
 	if d := rules.WalkAge(request); d < rules.Forever {
-		micros := micro(d)
+		micros := conn.Micro(d)
 		age = &micros
 	}
-	b := s.guarded(ctx)
-	b.add(queries.SweepDue, micro(rules.PassLeast), micro(rules.PassStep), int64(sweepBlocks), micro(store.SweepPassEvery), age).QueryRow(func(row pgx.Row) error { return row.Scan(&due) })
-	return due, s.sendInBackground(ctx, b)
+	b := s.db.Guarded(ctx)
+	b.Add(queries.SweepDue, conn.Micro(rules.PassLeast), conn.Micro(rules.PassStep), int64(sweepBlocks), conn.Micro(store.SweepPassEvery), age).QueryRow(func(row pgx.Row) error { return row.Scan(&due) })
+	return due, s.db.SendInBackground(ctx, b)
 }
 
 const (
@@ -101,12 +102,12 @@ type sweeping struct {
 }
 
 func (w *sweeping) run(ctx context.Context) error {
-	b := w.store.guarded(ctx)
-	b.add(queries.Idle)
-	if err := w.store.send(ctx, w.tx, b); err != nil {
+	b := w.store.db.Guarded(ctx)
+	b.Add(queries.Idle)
+	if err := w.store.db.Send(ctx, w.tx, b); err != nil {
 		return err
 	}
-	lock, err := w.queries.TryEvaluate(ctx, queries.TryEvaluateParams{Key: w.store.names.key("sweep")})
+	lock, err := w.queries.TryEvaluate(ctx, queries.TryEvaluateParams{Key: w.store.db.Names.Key("sweep")})
 	if err != nil || !lock.Mine {
 		w.done.Busy = err == nil
 		return err
@@ -116,8 +117,8 @@ func (w *sweeping) run(ctx context.Context) error {
 		return err
 	}
 	place, err := w.queries.SweepPlace(ctx, queries.SweepPlaceParams{
-		Sweeper: w.request.By, Tenure: micro(store.SweepTenure),
-		Least: micro(rules.PassLeast), Step: micro(rules.PassStep), BlocksAStep: sweepBlocks, Every: micro(store.SweepPassEvery),
+		Sweeper: w.request.By, Tenure: conn.Micro(store.SweepTenure),
+		Least: conn.Micro(rules.PassLeast), Step: conn.Micro(rules.PassStep), BlocksAStep: sweepBlocks, Every: conn.Micro(store.SweepPassEvery),
 	})
 	if err != nil || place.Taken {
 		w.done.Busy = err == nil
@@ -138,8 +139,8 @@ func (w *sweeping) readRetentions(ctx context.Context) error {
 	own := map[string]int64{}
 	w.longest = max(rules.Kept(w.request.Retention), rules.Kept(w.request.RetentionDead))
 	for _, row := range rows {
-		d := rules.Kept(fromMicro(row.Retention))
-		own[strconv.Itoa(int(row.ID))] = micro(d)
+		d := rules.Kept(conn.FromMicro(row.Retention))
+		own[strconv.Itoa(int(row.ID))] = conn.Micro(d)
 		w.longest = max(w.longest, d)
 	}
 	text, err := json.Marshal(own)
@@ -182,18 +183,18 @@ func (w *sweeping) step(ctx context.Context, place *queries.SweepPlaceRow) error
 
 // ahead examines the next runs along the ids and moves the position past them.
 // more reports whether there are others that are old enough.
-func (w *sweeping) ahead(ctx context.Context, place *queries.SweepPlaceRow) (found uuidArray, more bool, err error) {
+func (w *sweeping) ahead(ctx context.Context, place *queries.SweepPlaceRow) (found conn.UUIDs, more bool, err error) {
 	age := rules.WalkAge(w.request)
 	if age == rules.Forever {
 		return nil, false, nil
 	}
 	last, n := place.Position, 0
-	err = w.part(ctx, func(b *batch) {
-		b.add(queries.SweepAhead, w.own, micro(rules.Kept(w.request.RetentionDead)), micro(rules.Kept(w.request.Retention)),
-			place.Position, firstID(w.now.Add(-age)), small(w.request.Limit)).Query(func(rows pgx.Rows) error {
+	err = w.part(ctx, func(b *conn.Batch) {
+		b.Add(queries.SweepAhead, w.own, conn.Micro(rules.Kept(w.request.RetentionDead)), conn.Micro(rules.Kept(w.request.Retention)),
+			place.Position, firstID(w.now.Add(-age)), conn.Small(w.request.Limit)).Query(func(rows pgx.Rows) error {
 			for rows.Next() {
 				var over bool
-				if err := rows.Scan((*binaryUUID)(&last), &over); err != nil {
+				if err := rows.Scan((*conn.BinaryUUID)(&last), &over); err != nil {
 					return err
 				}
 				if n++; over {
@@ -222,15 +223,15 @@ func firstID(at time.Time) uuid.UUID {
 
 // pass examines the next blocks of the table, hands back what is stranded, and
 // returns what is over besides what was found before.
-func (w *sweeping) pass(ctx context.Context, place *queries.SweepPlaceRow, found uuidArray) (uuidArray, error) {
+func (w *sweeping) pass(ctx context.Context, place *queries.SweepPlaceRow, found conn.UUIDs) (conn.UUIDs, error) {
 	from, most := place.Block, max(w.request.Limit-len(found), 1)
 	for blocks := int64(sweepBlocks); ; blocks /= 2 { // fewer, when one of them cannot be read
 		seen := blocksSeen{claims: map[string]string{}, last: from}
-		err := w.part(ctx, func(b *batch) {
-			b.add(queries.SweepBlocks, from, from+blocks, w.own, micro(rules.Kept(w.request.RetentionDead)), micro(rules.Kept(w.request.Retention)), small(most)).
+		err := w.part(ctx, func(b *conn.Batch) {
+			b.Add(queries.SweepBlocks, from, from+blocks, w.own, conn.Micro(rules.Kept(w.request.RetentionDead)), conn.Micro(rules.Kept(w.request.Retention)), conn.Small(most)).
 				Query(seen.scan)
 		})
-		if refusesRows(err) && blocks > 1 {
+		if conn.RefusesRows(err) && blocks > 1 {
 			continue
 		}
 		if err := w.goOn(err, "block", strconv.FormatInt(from, 10)); err != nil {
@@ -252,8 +253,8 @@ func (w *sweeping) pass(ctx context.Context, place *queries.SweepPlaceRow, found
 type blocksSeen struct {
 	n       int
 	last    int64             // the last block
-	over    uuidArray         // runs to delete
-	unready uuidArray         // pending runs that stand in no line, or in one that no worker reads
+	over    conn.UUIDs        // runs to delete
+	unready conn.UUIDs        // pending runs that stand in no line, or in one that no worker reads
 	claims  map[string]string // of running runs whose claims have no lease, by the runs
 }
 
@@ -262,7 +263,7 @@ func (s *blocksSeen) scan(rows pgx.Rows) error {
 		var id uuid.UUID
 		var claim *uuid.UUID
 		var state int16
-		if err := rows.Scan((*binaryUUID)(&id), &claim, &s.last, &state); err != nil {
+		if err := rows.Scan((*conn.BinaryUUID)(&id), &claim, &s.last, &state); err != nil {
 			return err
 		}
 		switch s.n++; {
@@ -281,22 +282,22 @@ func (s *blocksSeen) scan(rows pgx.Rows) error {
 
 // mend puts pending runs back into their lines, in halves when the database
 // refuses.
-func (w *sweeping) mend(ctx context.Context, ids uuidArray) error {
+func (w *sweeping) mend(ctx context.Context, ids conn.UUIDs) error {
 	if len(ids) == 0 || w.failed >= sweepFailures {
 		return nil
 	}
 	mended := 0
-	err := w.part(ctx, func(b *batch) {
+	err := w.part(ctx, func(b *conn.Batch) {
 		mended = 0
 		each := func(tag pgconn.CommandTag) error {
 			mended += int(tag.RowsAffected())
 			return nil
 		}
-		b.add(queries.MendReady, ids).Exec(each)
-		b.add(queries.MendWaiting, ids).Exec(each)
-		b.add(queries.MendLines, ids).Exec(each)
+		b.Add(queries.MendReady, ids).Exec(each)
+		b.Add(queries.MendWaiting, ids).Exec(each)
+		b.Add(queries.MendLines, ids).Exec(each)
 	})
-	if half := len(ids) / 2; refusesRows(err) && half > 0 {
+	if half := len(ids) / 2; conn.RefusesRows(err) && half > 0 {
 		if err := w.mend(ctx, ids[:half]); err != nil {
 			return err
 		}
@@ -315,7 +316,7 @@ func (w *sweeping) returnRuns(ctx context.Context, claims map[string]string, som
 	if len(some) == 0 || w.failed >= sweepFailures {
 		return nil
 	}
-	ids := make(uuidArray, len(some))
+	ids := make(conn.UUIDs, len(some))
 	for i, id := range some {
 		ids[i] = uuid.MustParse(id)
 	}
@@ -324,13 +325,13 @@ func (w *sweeping) returnRuns(ctx context.Context, claims map[string]string, som
 		return err
 	}
 	var found []queries.ReturnRunsRow
-	err = w.part(ctx, func(b *batch) {
-		b.add(queries.ReturnRuns, ids, string(text), rules.StrandedDead).Query(func(rows pgx.Rows) error {
+	err = w.part(ctx, func(b *conn.Batch) {
+		b.Add(queries.ReturnRuns, ids, string(text), rules.StrandedDead).Query(func(rows pgx.Rows) error {
 			found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[queries.ReturnRunsRow])
 			return err
 		})
 	})
-	if half := len(some) / 2; refusesRows(err) && half > 0 {
+	if half := len(some) / 2; conn.RefusesRows(err) && half > 0 {
 		if err := w.returnRuns(ctx, claims, some[:half]); err != nil {
 			return err
 		}
@@ -351,17 +352,17 @@ func (w *sweeping) returnRuns(ctx context.Context, claims map[string]string, som
 
 // deleteRuns deletes those of the runs that are still over, and all that is
 // theirs, in halves when the database refuses.
-func (w *sweeping) deleteRuns(ctx context.Context, ids uuidArray) error {
+func (w *sweeping) deleteRuns(ctx context.Context, ids conn.UUIDs) error {
 	if len(ids) == 0 || w.failed >= sweepFailures {
 		return nil
 	}
 	var swept queries.SweepRunsRow
-	err := w.part(ctx, func(b *batch) {
-		b.add(queries.SweepRuns, ids, w.own, micro(rules.Kept(w.request.RetentionDead)), micro(rules.Kept(w.request.Retention))).
+	err := w.part(ctx, func(b *conn.Batch) {
+		b.Add(queries.SweepRuns, ids, w.own, conn.Micro(rules.Kept(w.request.RetentionDead)), conn.Micro(rules.Kept(w.request.Retention))).
 			QueryRow(func(row pgx.Row) error { return row.Scan(&swept.Deleted, &swept.Freed) })
-		b.add(queries.SweepRests, ids)
+		b.Add(queries.SweepRests, ids)
 	})
-	if half := len(ids) / 2; refusesRows(err) && half > 0 {
+	if half := len(ids) / 2; conn.RefusesRows(err) && half > 0 {
 		if err := w.deleteRuns(ctx, ids[:half]); err != nil {
 			return err
 		}

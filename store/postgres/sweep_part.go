@@ -13,6 +13,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -23,13 +24,13 @@ const sweepFailures = 40
 
 // part sends statements that can be rolled back alone, and rolls them back when
 // the database refuses them.
-func (w *sweeping) part(ctx context.Context, add func(*batch)) error {
-	b := &batch{names: w.store.names}
-	b.add(queries.BeginPart)
+func (w *sweeping) part(ctx context.Context, add func(*conn.Batch)) error {
+	b := w.store.db.NewBatch()
+	b.Add(queries.BeginPart)
 	add(b)
-	b.add(queries.EndPart)
-	err := w.store.send(ctx, w.tx, b)
-	if refusesRows(err) {
+	b.Add(queries.EndPart)
+	err := w.store.db.Send(ctx, w.tx, b)
+	if conn.RefusesRows(err) {
 		w.failed++
 		if undone := w.queries.UndoPart(ctx); undone != nil {
 			return undone
@@ -40,7 +41,7 @@ func (w *sweeping) part(ctx context.Context, add func(*batch)) error {
 
 // goOn skips what was refused; the next full pass comes to it again.
 func (w *sweeping) goOn(err error, kind, name string) error {
-	if !refusesRows(err) {
+	if !conn.RefusesRows(err) {
 		return err
 	}
 	w.done.SetAside = append(w.done.SetAside, store.SetAside{Kind: kind, Name: name, Again: store.SweepPassEvery, Err: err})
@@ -55,16 +56,16 @@ func (s *Store) prune(ctx context.Context, step *sweeping) {
 		s.pruneTable(ctx, step, "cancels", queries.PruneCancels)
 		s.tidyLimits(ctx, step)
 		if kept := step.request.RetentionAudit; kept > 0 {
-			s.pruneTable(ctx, step, "audit", queries.PruneAudit, int32(rules.AuditPruned), micro(kept))
+			s.pruneTable(ctx, step, "audit", queries.PruneAudit, int32(rules.AuditPruned), conn.Micro(kept))
 		}
 	}
 	if step.workers > 0 {
-		s.pruneTable(ctx, step, "workers", queries.PruneWorkers, micro(step.workers))
+		s.pruneTable(ctx, step, "workers", queries.PruneWorkers, conn.Micro(step.workers))
 	}
 	if step.begins {
 		s.mendTurns(ctx, step)
 		for _, span := range store.Spans() {
-			s.pruneTable(ctx, step, "stats", queries.PruneStats, int16(span), micro(span.Kept()), int32(statsPruned))
+			s.pruneTable(ctx, step, "stats", queries.PruneStats, int16(span), conn.Micro(span.Kept()), int32(statsPruned))
 		}
 	}
 }
@@ -74,7 +75,7 @@ func (s *Store) prune(ctx context.Context, step *sweeping) {
 const statsPruned = 100_000
 
 func (s *Store) pruneTable(ctx context.Context, step *sweeping, table, statement string, args ...any) {
-	s.pruneBy(ctx, step, table, func(b *batch) { b.add(statement, args...) })
+	s.pruneBy(ctx, step, table, func(b *conn.Batch) { b.Add(statement, args...) })
 }
 
 // permitsPruned bounds the permits that nothing holds which one pass deletes, and
@@ -94,20 +95,20 @@ const (
 // sound store has none.
 func (s *Store) tidyLimits(ctx context.Context, step *sweeping) {
 	var repaired []int64
-	s.pruneBy(ctx, step, "permits", func(b *batch) {
-		b.add(queries.PrunePermits, int32(permitsPruned)).Query(func(rows pgx.Rows) error {
+	s.pruneBy(ctx, step, "permits", func(b *conn.Batch) {
+		b.Add(queries.PrunePermits, int32(permitsPruned)).Query(func(rows pgx.Rows) error {
 			gates, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 			repaired = gates
 			return err
 		})
 	})
-	s.pruneBy(ctx, step, "unwanted turns", func(b *batch) {
-		b.add(queries.LockUnwanted, micro(turnsAfter), int32(turnsExamined), int32(turnsPruned))
-		b.add(queries.PruneTurns)
+	s.pruneBy(ctx, step, "unwanted turns", func(b *conn.Batch) {
+		b.Add(queries.LockUnwanted, conn.Micro(turnsAfter), int32(turnsExamined), int32(turnsPruned))
+		b.Add(queries.PruneTurns)
 	})
-	s.pruneBy(ctx, step, "gates", func(b *batch) {
-		b.add(queries.PruneGates, int32(gatesPruned))
-		b.add(queries.PruneKept, micro(admit.KeepForIsolated+admit.SkipForIsolated), int32(gatesPruned))
+	s.pruneBy(ctx, step, "gates", func(b *conn.Batch) {
+		b.Add(queries.PruneGates, int32(gatesPruned))
+		b.Add(queries.PruneKept, conn.Micro(admit.KeepForIsolated+admit.SkipForIsolated), int32(gatesPruned))
 	})
 	s.tally.Repaired(repaired)
 	step.done.Repaired += len(repaired)
@@ -125,12 +126,12 @@ func (s *Store) mendTurns(ctx context.Context, step *sweeping) {
 	}
 	if err != nil || len(gates) == 0 {
 		if err != nil && ctx.Err() == nil {
-			s.config.Logger.Warn("limits could not be checked", "event", "limit.check_failed", "error", err)
+			s.db.Log.Warn("limits could not be checked", "event", "limit.check_failed", "error", err)
 		}
 		return
 	}
-	s.pruneBy(ctx, step, "turns", func(b *batch) {
-		b.add(queries.MendTurns, gates, int32(rules.FaultsLines)).Exec(func(pgconn.CommandTag) error {
+	s.pruneBy(ctx, step, "turns", func(b *conn.Batch) {
+		b.Add(queries.MendTurns, gates, int32(rules.FaultsLines)).Exec(func(pgconn.CommandTag) error {
 			s.tally.Repaired(gates)
 			step.done.Repaired += len(gates)
 			return nil
@@ -140,14 +141,14 @@ func (s *Store) mendTurns(ctx context.Context, step *sweeping) {
 
 // pruneBy sends statements that prune a table. One that fails keeps nothing else from being
 // done: the table rests, each time for longer.
-func (s *Store) pruneBy(ctx context.Context, step *sweeping, table string, add func(*batch)) {
+func (s *Store) pruneBy(ctx context.Context, step *sweeping, table string, add func(*conn.Batch)) {
 	if ctx.Err() != nil || slices.Contains(s.unpruned.Resting(lease.Elapsed()), table) {
 		return
 	}
-	err := s.repeat(ctx, func() error {
-		b := s.guarded(ctx)
+	err := s.db.Repeat(ctx, func() error {
+		b := s.db.Guarded(ctx)
 		add(b)
-		return s.send(ctx, s.general, b)
+		return s.db.Send(ctx, s.db.General, b)
 	})
 	if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
 		again := s.unpruned.Put(table, lease.Elapsed())

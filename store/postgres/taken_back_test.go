@@ -206,7 +206,7 @@ func TestWorker_SettlesAgainWhatTheDatabaseHasLost(t *testing.T) {
 	close(early)
 	db.wait(t, "6", "runs where state = 1")
 	db.over(t, before)
-	require.Equal(t, "10", db.ask(t, "runs where state = 1 or crash_count > 0 or state = 2"))
+	require.Equal(t, "10", db.ask(t, "runs where state <> 0 or crash_count > 0 or attempt = 1"))
 	db.wait(t, "6", "runs where state = 1")
 	require.Equal(t, "3", db.ask(t, "runs where state = 2"))
 	require.Equal(t, "1", db.ask(t, "runs where state = 0 and attempt = 1 and due_at > now() + interval '50 minutes'"))

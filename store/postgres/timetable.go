@@ -11,6 +11,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -19,20 +20,20 @@ func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]store.Sch
 	if err := store.CheckScheduleNames(names...); err != nil {
 		return nil, fmt.Errorf("list schedules: %w", err)
 	}
-	if err := s.usable(ctx); err != nil {
-		return nil, s.fail("list schedules", err)
+	if err := s.schema.Usable(ctx); err != nil {
+		return nil, s.db.Fail("list schedules", err)
 	}
-	rows, err := s.queries(s.reading).ListSchedules(ctx, queries.ListSchedulesParams{Within: micro(store.DeclaredWithin), Names: orEmpty(names)})
+	rows, err := s.db.Queries(s.db.Reading).ListSchedules(ctx, queries.ListSchedulesParams{Within: conn.Micro(store.DeclaredWithin), Names: conn.OrEmpty(names)})
 	if err != nil {
-		return nil, s.fail("list schedules", err)
+		return nil, s.db.Fail("list schedules", err)
 	}
 	records := make([]store.ScheduleRecord, len(rows))
 	for i := range rows {
 		row := &rows[i]
 		one := store.Schedule{
 			Name: row.Name, Generation: row.Generation, Job: row.Job, Queue: row.Queue, Priority: int(row.Priority), Args: []byte(row.Args),
-			MaxAttempts: int(row.MaxAttempts), Timeout: fromMicro(row.Timeout), OnCrash: crashPolicy(row.OnCrash), Tags: row.Tags, Limits: limitsOf(row.Limits),
-			Paused: row.Paused, Waiting: fromMicro(row.Waiting),
+			MaxAttempts: int(row.MaxAttempts), Timeout: conn.FromMicro(row.Timeout), OnCrash: store.CrashPolicy(row.OnCrash), Tags: row.Tags, Limits: limitsOf(row.Limits),
+			Paused: row.Paused, Waiting: conn.FromMicro(row.Waiting),
 		}
 		unreadable := one.SetSpec([]byte(row.Spec))
 		if row.NextAt != nil {
@@ -43,7 +44,7 @@ func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]store.Sch
 		if unreadable != nil {
 			records[i].Fault = rules.TextOrNil(unreadable.Error())
 		}
-		records[i].Edited, records[i].DeclaredAt, records[i].Orphaned = row.Edited, timesUTC(row.DeclaredAt), row.Orphaned
+		records[i].Edited, records[i].DeclaredAt, records[i].Orphaned = row.Edited, conn.TimesUTC(row.DeclaredAt), row.Orphaned
 	}
 	return records, nil
 }
@@ -53,35 +54,35 @@ func (s *Store) ScheduleHistory(ctx context.Context, name string, limit int) ([]
 	if err := store.CheckScheduleHistory(name, limit); err != nil {
 		return nil, fmt.Errorf("schedule history: %w", err)
 	}
-	if err := s.usable(ctx); err != nil {
-		return nil, s.fail("schedule history", err)
+	if err := s.schema.Usable(ctx); err != nil {
+		return nil, s.db.Fail("schedule history", err)
 	}
-	q := s.queries(s.reading)
+	q := s.db.Queries(s.db.Reading)
 	id, err := q.FindSchedule(ctx, queries.FindScheduleParams{Name: name})
 	if err != nil {
-		return nil, scheduleFault(name, s.fail("schedule history", err))
+		return nil, scheduleFault(name, s.db.Fail("schedule history", err))
 	}
 	past := []store.HistoryEntry{}
-	b := s.guarded(ctx)
+	b := s.db.Guarded(ctx)
 	for _, list := range []string{queries.PastOccurrences, queries.PastRequests} {
-		b.add(list, id, small(limit)).Query(func(rows pgx.Rows) error { return scanPastRuns(rows, &past) })
+		b.Add(list, id, conn.Small(limit)).Query(func(rows pgx.Rows) error { return scanPastRuns(rows, &past) })
 	}
-	b.add(queries.PastSkips, id, small(limit)).Query(func(rows pgx.Rows) error {
+	b.Add(queries.PastSkips, id, conn.Small(limit)).Query(func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.PastSkipsRow])
 		for _, row := range found {
-			past = append(past, store.HistoryEntry{Kind: store.HistorySkip, At: row.LastAt.UTC(), First: timesUTC(&row.FirstAt), Reason: &row.Reason})
+			past = append(past, store.HistoryEntry{Kind: store.HistorySkip, At: row.LastAt.UTC(), First: conn.TimesUTC(&row.FirstAt), Reason: &row.Reason})
 		}
 		return err
 	})
-	b.add(queries.PastChanges, rules.KindSchedule, name, small(limit)).Query(func(rows pgx.Rows) error {
+	b.Add(queries.PastChanges, rules.KindSchedule, name, conn.Small(limit)).Query(func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.PastChangesRow])
 		for _, row := range found {
 			past = append(past, store.HistoryEntry{Kind: store.HistoryChange, At: row.At.UTC(), Reason: &row.Action, By: &row.Actor})
 		}
 		return err
 	})
-	if err := s.send(ctx, s.reading, b); err != nil {
-		return nil, s.fail("schedule history", err)
+	if err := s.db.Send(ctx, s.db.Reading, b); err != nil {
+		return nil, s.db.Fail("schedule history", err)
 	}
 	store.SortHistory(past)
 	return past, nil
@@ -113,13 +114,13 @@ func (s *Store) change(
 	if err := store.CheckScheduleChange(name, by); err != nil {
 		return fmt.Errorf("change schedule: %w", err)
 	}
-	if err := s.usable(ctx); err != nil {
-		return s.fail("change schedule", err)
+	if err := s.schema.Usable(ctx); err != nil {
+		return s.db.Fail("change schedule", err)
 	}
 	try := func(most time.Duration) error {
-		return s.withLanes(ctx, s.general, nil, func(tx pgx.Tx) error {
-			q := s.queries(tx)
-			lock, statement := limits(ctx, most)
+		return s.withLanes(ctx, s.db.General, nil, func(tx pgx.Tx) error {
+			q := s.db.Queries(tx)
+			lock, statement := conn.Limits(ctx, most)
 			if err := q.Limits(ctx, queries.LimitsParams{LockTimeout: lock, StatementTimeout: statement}); err != nil {
 				return err
 			}
@@ -138,15 +139,15 @@ func (s *Store) change(
 			return q.Audit(ctx, queries.AuditParams{Actor: by, Kind: rules.KindSchedule, Subject: name, Action: action})
 		})
 	}
-	err := s.briefly(ctx, heldLimit, lockLimit, try)
-	if code(err) == notNullViolation { // a lane's number was not what it stood for
+	err := s.db.Briefly(ctx, conn.HeldLimit, conn.LockLimit, try)
+	if conn.Code(err) == conn.NotNullViolation { // a lane's number was not what it stood for
 		s.forgetLanes()
-		err = s.briefly(ctx, heldLimit, lockLimit, try)
+		err = s.db.Briefly(ctx, conn.HeldLimit, conn.LockLimit, try)
 	}
 	if err != nil {
-		return s.fail("change schedule", err)
+		return s.db.Fail("change schedule", err)
 	}
-	s.hint()
+	s.wake.Hint()
 	return nil
 }
 
@@ -157,7 +158,7 @@ func (s *Store) SaveSchedule(ctx context.Context, edited store.Schedule, by stri
 	}
 	p := queries.CreateScheduleParams{
 		Name: edited.Name, Spec: string(edited.Spec()), Job: edited.Job, Queue: edited.Queue, Priority: int16(edited.Priority), //nolint:gosec // checked
-		MaxAttempts: int32(edited.MaxAttempts), Timeout: micro(edited.Timeout), OnCrash: int16(edited.OnCrash), //nolint:gosec // checked
+		MaxAttempts: int32(edited.MaxAttempts), Timeout: conn.Micro(edited.Timeout), OnCrash: int16(edited.OnCrash), //nolint:gosec // checked
 		Args: string(edited.Args), Tags: edited.Tags, Limits: store.LimitTexts(edited.Limits), Paused: edited.Paused,
 	}
 	set := laneSet{lane{p.Queue, p.Job, p.Priority}: 0}
@@ -222,7 +223,7 @@ func (s *Store) RunSchedule(ctx context.Context, name string, id store.RunID, ov
 		if one == nil {
 			return "", fmt.Errorf("schedule %s: %w", name, store.ErrNotFound)
 		}
-		of, err := s.queries(tx).ScheduleOfRun(ctx, queries.ScheduleOfRunParams{ID: id})
+		of, err := s.db.Queries(tx).ScheduleOfRun(ctx, queries.ScheduleOfRunParams{ID: id})
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
 		case err != nil:
@@ -233,7 +234,7 @@ func (s *Store) RunSchedule(ctx context.Context, name string, id store.RunID, ov
 			return "", nil
 		}
 		asked := store.Schedule{Name: name, Job: one.Job, Queue: one.Queue, Priority: int(one.Priority), Args: []byte(one.Args),
-			MaxAttempts: int(one.MaxAttempts), Timeout: fromMicro(one.Timeout), OnCrash: crashPolicy(one.OnCrash), Tags: one.Tags, Limits: limitsOf(one.Limits)}
+			MaxAttempts: int(one.MaxAttempts), Timeout: conn.FromMicro(one.Timeout), OnCrash: store.CrashPolicy(one.OnCrash), Tags: one.Tags, Limits: limitsOf(one.Limits)}
 		if err := asked.SetSpec([]byte(one.Spec)); err != nil && overlap != store.OverlapAllow {
 			return "", err
 		}
@@ -255,17 +256,17 @@ func (s *Store) RunSchedule(ctx context.Context, name string, id store.RunID, ov
 		if err := s.placesIn(ctx, tx, set, runs); err != nil {
 			return "", err
 		}
-		b := &batch{names: s.names}
+		b := s.db.NewBatch()
 		stored := 0
-		each := func(rows pgx.Rows) error { return scanIDs(rows, func(uuid.UUID) { stored++ }) }
+		each := func(rows pgx.Rows) error { return conn.ScanIDs(rows, func(uuid.UUID) { stored++ }) }
 		if set.limits != nil {
 			addLimited(b, runs, set, func(int) occurrence { return occurrence{schedule: one.ID, generation: one.Generation, name: &name} }, each)
 		} else {
-			b.add(queries.MaterializeRuns, append(columnsOf(runs, set).parameters(), []int32{one.ID}, []int64{one.Generation}, []*string{nil}, []*string{nil}, []string{name})...).Query(each)
+			b.Add(queries.MaterializeRuns, append(columnsOf(runs, set).parameters(), []int32{one.ID}, []int64{one.Generation}, []*string{nil}, []*string{nil}, []string{name})...).Query(each)
 		}
 		unfinished.IDs = append(unfinished.IDs, id)
-		b.add(queries.SetUnfinished, idArray(unfinished.Keep(&asked.Plan)), one.ID)
-		if err = s.send(ctx, tx, b); err == nil && stored == 0 { // a transaction has just stored another run of that id
+		b.Add(queries.SetUnfinished, idArray(unfinished.Keep(&asked.Plan)), one.ID)
+		if err = s.db.Send(ctx, tx, b); err == nil && stored == 0 { // a transaction has just stored another run of that id
 			err = fmt.Errorf("schedule %s: %w", name, rules.NotOfSchedule(id))
 		}
 		return rules.RanNow(id), err

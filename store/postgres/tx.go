@@ -4,17 +4,15 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -34,17 +32,17 @@ var _ store.Tx = (*Tx)(nil)
 // would answer lease.ErrLost. Repeat the whole transaction, as one does there.
 type Tx struct {
 	store   *Store
-	binding sender
+	binding conn.Sender
 }
 
 // WithTx binds the store to a transaction of pgx, whatever pool, settings and
 // query_exec_mode its connection has.
-func (s *Store) WithTx(tx pgx.Tx) *Tx { return &Tx{store: s, binding: pgxBinding{tx}} }
+func (s *Store) WithTx(tx pgx.Tx) *Tx { return &Tx{store: s, binding: conn.BindPgx(tx)} }
 
 // WithSQLTx binds the store to a transaction of database/sql. The driver may be
 // pgx's stdlib or lib/pq; the database has to be the store's.
 func (s *Store) WithSQLTx(tx *sql.Tx) *Tx {
-	return &Tx{store: s, binding: sqlBinding{tx: tx, known: pgtype.NewMap()}}
+	return &Tx{store: s, binding: conn.BindSQL(tx)}
 }
 
 // Enqueue stores the runs within the transaction; see store.Tx. Workers are
@@ -56,8 +54,8 @@ func (t *Tx) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Receipt
 	if err := store.CheckRuns(runs); err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
-	if err := t.store.usable(ctx); err != nil {
-		return nil, t.store.fail("enqueue", err)
+	if err := t.store.schema.Usable(ctx); err != nil {
+		return nil, t.store.db.Fail("enqueue", err)
 	}
 	set := placesOf(runs)
 	err := t.store.placeIDs(ctx, set, runs)
@@ -66,9 +64,9 @@ func (t *Tx) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Receipt
 	if err == nil {
 		receipts, freed, err = t.store.insertInto(ctx, t.binding, runs, set)
 	}
-	dues := append(duesOf(runs, set.lanes), t.store.forOthers(duesOn(freed))...)
+	dues := append(duesOf(runs, set.lanes), t.store.wake.DuesForOthers(freed)...)
 	if err == nil && len(dues) > 0 {
-		err = t.hint(ctx, dues)
+		err = t.store.wake.HintAtCommit(ctx, t.binding, dues)
 	}
 	if err != nil {
 		return nil, t.fail("enqueue", err)
@@ -99,15 +97,15 @@ func (t *Tx) Complete(ctx context.Context, holder store.Holder, completion store
 
 // claimed sends a statement that must find exactly one run.
 func (t *Tx) claimed(ctx context.Context, what, statement string, args ...any) error {
-	if err := t.store.usable(ctx); err != nil {
-		return t.store.fail(what, err)
+	if err := t.store.schema.Usable(ctx); err != nil {
+		return t.store.db.Fail(what, err)
 	}
 	found := 0
-	b := &batch{names: t.store.names}
-	b.add(statement, args...).Query(func(rows pgx.Rows) error {
-		return scanIDs(rows, func(uuid.UUID) { found++ })
+	b := t.store.db.NewBatch()
+	b.Add(statement, args...).Query(func(rows pgx.Rows) error {
+		return conn.ScanIDs(rows, func(uuid.UUID) { found++ })
 	})
-	if err := t.store.send(ctx, t.binding, b); err != nil {
+	if err := t.store.db.Send(ctx, t.binding, b); err != nil {
 		return t.fail(what, err)
 	}
 	if found != 1 {
@@ -118,8 +116,8 @@ func (t *Tx) claimed(ctx context.Context, what, statement string, args ...any) e
 
 // Run returns one run as the transaction sees it.
 func (t *Tx) Run(ctx context.Context, id store.RunID) (store.Record, error) {
-	if err := t.store.usable(ctx); err != nil {
-		return store.Record{}, t.store.fail("run", err)
+	if err := t.store.schema.Usable(ctx); err != nil {
+		return store.Record{}, t.store.db.Fail("run", err)
 	}
 	record, err := t.store.run(ctx, t.binding, id)
 	if err != nil {
@@ -133,8 +131,8 @@ func (t *Tx) Runs(ctx context.Context, filter store.Filter) (store.Page, error) 
 	if _, _, _, err := filter.Range(); err != nil {
 		return store.Page{}, err
 	}
-	if err := t.store.usable(ctx); err != nil {
-		return store.Page{}, t.store.fail("runs", err)
+	if err := t.store.schema.Usable(ctx); err != nil {
+		return store.Page{}, t.store.db.Fail("runs", err)
 	}
 	page, err := t.store.page(ctx, t.binding, filter)
 	if err != nil {
@@ -146,12 +144,12 @@ func (t *Tx) Runs(ctx context.Context, filter store.Filter) (store.Page, error) 
 // fail gives an error the call it belongs to. The connection is the caller's,
 // so it says nothing about ours.
 func (t *Tx) fail(what string, err error) error {
-	switch code(err) {
-	case undefinedTable, undefinedSchema:
-		t.store.served.Store(0)
+	switch conn.Code(err) {
+	case conn.UndefinedTable, conn.UndefinedSchema:
+		t.store.schema.Forget()
 		t.store.forgetLanes()
-		return fmt.Errorf("%s: %w: a table of schema %q is missing in the transaction's database: %w", what, ErrSchema, t.store.config.Schema, err)
-	case notNullViolation:
+		return fmt.Errorf("%s: %w: a table of schema %q is missing in the transaction's database: %w", what, conn.ErrSchema, t.store.db.Names.Schema, err)
+	case conn.NotNullViolation:
 		t.store.forgetLanes()
 		return fmt.Errorf("%s: the transaction's snapshot is older than one of the runs' lanes: begin it again: %w", what, err)
 	}
@@ -175,8 +173,8 @@ func (s *Store) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...s
 	if err := store.CheckRuns(runs); err != nil {
 		return nil, fmt.Errorf(what+": %w", err)
 	}
-	if err := s.usable(ctx); err != nil {
-		return nil, s.fail(what, err)
+	if err := s.schema.Usable(ctx); err != nil {
+		return nil, s.db.Fail(what, err)
 	}
 	var receipts []store.Receipt
 	var freed []store.LineID
@@ -185,34 +183,34 @@ func (s *Store) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...s
 		if err = s.placeIDs(ctx, set, runs); err != nil { // now, while no connection is taken
 			return err
 		}
-		return s.inAloofTx(ctx, func(tx pgx.Tx) error {
+		return s.db.InAloofTx(ctx, func(tx pgx.Tx) error {
 			receipts, freed, err = s.insertUnder(ctx, tx, holder, runs, set, most)
 			return err
 		})
 	}
 	try := func(most time.Duration) error {
-		err := s.repeat(ctx, func() error { return insert(most) })
-		if code(err) == notNullViolation {
+		err := s.db.Repeat(ctx, func() error { return insert(most) })
+		if conn.Code(err) == conn.NotNullViolation {
 			s.forgetLanes()
-			err = s.repeat(ctx, func() error { return insert(most) })
+			err = s.db.Repeat(ctx, func() error { return insert(most) })
 		}
 		return err
 	}
 	var err error
-	if s.shared { // the connection is one of the few that claim and settle
+	if s.db.Shared { // the connection is one of the few that claim and settle
 		err = insist(ctx, func() error { return try(holderBriefly) })
 	} else {
-		err = s.briefly(ctx, holderBriefly, holderPatience, try)
+		err = s.db.Briefly(ctx, holderBriefly, holderPatience, try)
 	}
-	if code(err) == lockNotAvailable {
+	if conn.Code(err) == conn.LockNotAvailable {
 		err = fmt.Errorf("%w: another transaction has kept the run, or a key, locked for %v: if that transaction is yours, enqueue through it: %w", store.ErrConflict, holderPatience, err)
 	}
 	if err != nil {
-		return nil, s.fail(what, err)
+		return nil, s.db.Fail(what, err)
 	}
-	s.hints.pace.enqueued(lease.Running())
-	s.hintDue(duesOf(runs, set.lanes))
-	s.hintFreed(freed, freed)
+	s.wake.Enqueued()
+	s.wake.HintDue(duesOf(runs, set.lanes))
+	s.wake.HintFreed(freed, freed)
 	return receipts, nil
 }
 
@@ -220,9 +218,9 @@ func (s *Store) insertUnder(
 	ctx context.Context, tx pgx.Tx, holder store.Holder, runs []store.NewRun, set places, most time.Duration,
 ) (answers []store.Receipt, freed []store.LineID, err error) {
 	if rules.AnyKeyed(runs) { // a transaction of the holder's own may have locked a key
-		b := s.guardedFor(ctx, most)
-		b.add(queries.Idle)
-		if err := s.send(ctx, tx, b); err != nil {
+		b := s.db.GuardedFor(ctx, most)
+		b.Add(queries.Idle)
+		if err := s.db.Send(ctx, tx, b); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -230,146 +228,16 @@ func (s *Store) insertUnder(
 		return nil, nil, err
 	}
 	held := false
-	b := s.guardedFor(ctx, most)
-	b.add(queries.Idle)
-	b.add(queries.HoldRun, holder.Run, uuid.UUID(holder.Claim)).Query(func(rows pgx.Rows) error {
-		return scanIDs(rows, func(uuid.UUID) { held = true })
+	b := s.db.GuardedFor(ctx, most)
+	b.Add(queries.Idle)
+	b.Add(queries.HoldRun, holder.Run, uuid.UUID(holder.Claim)).Query(func(rows pgx.Rows) error {
+		return conn.ScanIDs(rows, func(uuid.UUID) { held = true })
 	})
-	if err := s.send(ctx, tx, b); err != nil {
+	if err := s.db.Send(ctx, tx, b); err != nil {
 		return nil, nil, err
 	}
 	if !held {
 		return nil, nil, lease.ErrLost
 	}
 	return answers, freed, nil
-}
-
-// trailing is how long after an enqueue in a caller's transaction that carries
-// no notification workers are notified that there may be something: the store does
-// not see when the caller commits.
-var trailing = [...]time.Duration{10 * time.Millisecond, 100 * time.Millisecond, time.Second} //nolint:gochecknoglobals // never changes
-
-// txHints bounds the notifications in callers' transactions: commits that
-// notify are serialised by the server.
-type txHints struct {
-	mu    sync.Mutex
-	last  time.Duration // monotonic clock, of the last notification; zero: none
-	rungs [len(trailing)]rung
-	ended bool // the store is closed: no more are armed
-}
-
-// rung is one of the trailing hints. It announces what was trailed while it was armed
-// twice: early, with what it was armed for, and after its whole delay.
-type rung struct {
-	timer *time.Timer // nil: not armed, and both boxes are empty
-	boxes [2]dueBox
-	now   int // the box of what it was armed for; the other one's has come since
-}
-
-// put adds what is trailed.
-func (r *rung) put(dues []store.Due) {
-	if r.timer == nil {
-		r.boxes[r.now].add(dues...)
-	} else {
-		r.boxes[1-r.now].add(dues...)
-	}
-}
-
-// turn returns what the rung announces, and keeps of it what it was not armed for.
-func (r *rung) turn() (dues []store.Due, overrun bool) {
-	dues, overrun = r.boxes[r.now].take(nil)
-	r.now = 1 - r.now
-	since, many := r.boxes[r.now].all()
-	return append(dues, since...), overrun || many
-}
-
-// end stops the trailing hints and returns what they were still to announce: the last has
-// all of it.
-func (h *txHints) end() (dues []store.Due, overrun bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.ended = true
-	for i := range h.rungs {
-		if timer := h.rungs[i].timer; timer != nil {
-			timer.Stop()
-		}
-	}
-	return h.rungs[len(trailing)-1].turn()
-}
-
-// may reports whether a transaction may carry a notification now.
-func (h *txHints) may() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	now := lease.Elapsed()
-	if h.last != 0 && now-h.last < hintPause {
-		return false
-	}
-	h.last = now
-	return true
-}
-
-// hint has workers notified when the transaction is committed.
-func (t *Tx) hint(ctx context.Context, dues []store.Due) error {
-	s := t.store
-	if s.config.NoNotify || len(dues) > duesPerCall || s.hints.pace.allWatched(lease.Running(), dues) || !s.txHints.may() {
-		s.trail(dues)
-		return nil
-	}
-	asked, tried, rest := slices.Clone(dues), s.locksToTry(dues), time.Duration(0)
-	b := &batch{names: s.names}
-	s.addNotify(b, duePayload(s.hints.atCommit(), drawn(dues, newDraw())), tried, &rest)
-	err := s.send(ctx, t.binding, b)
-	if err == nil && rest > 0 {
-		s.hints.pace.watchedByAnother(lease.Running(), rest, asked)
-		s.trail(asked)
-	}
-	return err
-}
-
-// atCommit is what a notification in a caller's transaction says. It is not
-// ours to pass over: our own listeners learn of the commit by it too.
-func (h *hints) atCommit() string { return "commit" }
-
-// trail arms the trailing hints. One that is armed already, perhaps for a
-// transaction that commits earlier, is armed again after it.
-func (s *Store) trail(dues []store.Due) {
-	s.txHints.mu.Lock()
-	defer s.txHints.mu.Unlock()
-	if s.txHints.ended {
-		return
-	}
-	for i := range s.txHints.rungs {
-		r := &s.txHints.rungs[i]
-		if r.put(dues); r.timer == nil {
-			s.arm(i)
-		}
-	}
-}
-
-// arm needs the mutex.
-func (s *Store) arm(i int) {
-	s.txHints.rungs[i].timer = time.AfterFunc(trailing[i], func() { s.fire(i) })
-}
-
-// fire has a trailing hint sent, and arms it again if it has more to announce.
-func (s *Store) fire(i int) {
-	s.txHints.mu.Lock()
-	defer s.txHints.mu.Unlock()
-	if s.txHints.ended {
-		return
-	}
-	r := &s.txHints.rungs[i]
-	s.hintTrailed(r.turn())
-	if r.timer = nil; r.boxes[r.now].any() {
-		s.arm(i)
-	}
-}
-
-// hintTrailed announces what was trailed.
-func (s *Store) hintTrailed(dues []store.Due, overrun bool) {
-	if overrun {
-		s.hint()
-	}
-	s.hintDue(dues)
 }

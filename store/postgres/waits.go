@@ -10,6 +10,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/lock"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -20,18 +21,18 @@ func (l locks) NoteWait(ctx context.Context, wait lock.Wait, d time.Duration) er
 		return fmt.Errorf("note wait: %w", err)
 	}
 	s := l.store
-	err := s.repeat(ctx, func() error {
-		q := s.queries(s.general)
+	err := s.db.Repeat(ctx, func() error {
+		q := s.db.Queries(s.db.General)
 		if wait.Calls == 0 {
 			return q.DeleteWait(ctx, queries.DeleteWaitParams{Name: wait.Name, Waiter: uuid.UUID(wait.Waiter)})
 		}
-		b := &batch{names: s.names}
-		b.add(queries.NoteWait, wait.Name, uuid.UUID(wait.Waiter), micro(d), small(wait.Calls), wait.Owner)
-		b.add(queries.DeleteLapsedWaits)
-		return s.send(ctx, s.general, b)
+		b := s.db.NewBatch()
+		b.Add(queries.NoteWait, wait.Name, uuid.UUID(wait.Waiter), conn.Micro(d), conn.Small(wait.Calls), wait.Owner)
+		b.Add(queries.DeleteLapsedWaits)
+		return s.db.Send(ctx, s.db.General, b)
 	})
 	if err != nil {
-		return s.fail("note wait", err)
+		return s.db.Fail("note wait", err)
 	}
 	return nil
 }
@@ -42,9 +43,9 @@ func (l locks) ListWaits(ctx context.Context, prefix string, limit int) ([]lock.
 		return nil, fmt.Errorf("list waits: %w", err)
 	}
 	s := l.store
-	rows, err := s.queries(s.reading).ListWaits(ctx, queries.ListWaitsParams{Prefix: prefix, Most: small(limit)})
+	rows, err := s.db.Queries(s.db.Reading).ListWaits(ctx, queries.ListWaitsParams{Prefix: prefix, Most: conn.Small(limit)})
 	if err != nil {
-		return nil, s.fail("list waits", err)
+		return nil, s.db.Fail("list waits", err)
 	}
 	waits := make([]lock.Wait, len(rows))
 	for i, row := range rows {
@@ -65,8 +66,8 @@ func (l locks) HearFreed(ctx context.Context, waiter lease.ClaimID, hear func(na
 			hear(name)
 		}
 	}
-	listening := &listener{Store: s, channel: s.names.freedChannel(), begun: func() { hear("") }, heard: heard}
-	if err := listening.receive(ctx); err != nil && ctx.Err() == nil {
+	err := s.wake.Receive(ctx, s.db.Names.FreedChannel(), func() { hear("") }, heard)
+	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("listen for releases: %w", err)
 	}
 	return nil

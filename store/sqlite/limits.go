@@ -124,7 +124,7 @@ func waitingOf(ctx context.Context, q *queries.Queries, first, last admit.GateID
 	if err != nil || counted.Waiting == 0 {
 		return store.Count{}, nil, nil, err
 	}
-	waiting = store.Count{N: min(counted.Waiting, waitingMost), Estimated: counted.Waiting > waitingMost}
+	waiting = store.Count{N: min(counted.Waiting, waitingMost), AtLeast: counted.Waiting > waitingMost}
 	due, err := q.NextTurn(ctx, queries.NextTurnParams{First: int64(first), Last: int64(last)})
 	if due > 0 {
 		next = instantOrNil(&due)
@@ -330,4 +330,44 @@ func permitsOf(ctx context.Context, q *queries.Queries, gate admit.GateID, now i
 		infos = append(infos, info)
 	}
 	return infos, nil
+}
+
+// CheckLimits looks for what must not be.
+func (s *Store) CheckLimits(ctx context.Context) ([]store.LimitFault, error) {
+	reader, err := s.read(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("check limits: %w", s.explain(err))
+	}
+	faults, err := reader.limitFaults(ctx, s.clock.now())
+	if err != nil {
+		return nil, fmt.Errorf("check limits: %w", s.explain(err))
+	}
+	return faults, nil
+}
+
+func (l *lookups) limitFaults(ctx context.Context, now int64) ([]store.LimitFault, error) {
+	rows, err := l.limits.QueryContext(ctx, now, rules.FaultsGates, rules.FaultsMost, rules.FaultsLines)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }() // rows.Err reports
+	faults := []store.LimitFault{}
+	for rows.Next() {
+		var kind, name string
+		var gate, used, most int64
+		var id []byte
+		var texts *string
+		var secret []byte
+		if err := rows.Scan(&kind, &gate, &id, &used, &name, &most, &texts, &secret); err != nil {
+			return nil, err
+		}
+		var run store.RunID
+		copy(run[:], id)
+		var of uuid.UUID
+		copy(of[:], secret)
+		uses, _ := limitsOf(texts) // what cannot be read names no key
+		key := admit.KeyOf(admit.GateID(gate), of, uses)
+		faults = append(faults, rules.LimitFault(store.LimitFaultKind(kind), name, key, run, int(used), int(most)))
+	}
+	return faults, rows.Err()
 }

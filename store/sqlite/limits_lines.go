@@ -23,7 +23,7 @@ func waitersOf(ctx context.Context, q *queries.Queries, limit *store.Limit, gate
 	l := lines{Queries: q, gate: gate, known: known, seen: map[int64]bool{}}
 	err = l.read(ctx, limit.ID)
 	waiters := admit.InTurn(l.shown)
-	l.all.Estimated = l.all.Estimated || l.all.N > waitingMost
+	l.all.AtLeast = l.all.AtLeast || l.all.N > waitingMost
 	l.all.N = min(l.all.N, waitingMost)
 	return waiters[:min(len(waiters), shown)], l.all, err
 }
@@ -66,7 +66,7 @@ func (l *lines) readRound(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		l.all.Estimated = l.all.Estimated || len(entries) == linesMost
+		l.all.AtLeast = l.all.AtLeast || len(entries) == linesMost
 		for _, e := range entries {
 			if e.Line == e.Gate {
 				continue
@@ -97,7 +97,7 @@ func (l *lines) readSets(ctx context.Context, limit store.LimitID) error {
 			return err
 		}
 	}
-	l.all.Estimated = true
+	l.all.AtLeast = true
 	return nil
 }
 

@@ -15,7 +15,7 @@ import (
 func limitTests() map[string]func(*testing.T, *fixture) {
 	tests := map[string]func(*testing.T, *fixture){}
 	for _, more := range []map[string]func(*testing.T, *fixture){
-		limitPlaceTests(), limitEndTests(), limitLineTests(), limitChangeTests(), limitKindTests(), limitTermTests(), limitRandomTests(), limitCheckTests(), queueCapTests(), limitFairTests(),
+		limitPlaceTests(), limitEndTests(), limitLineTests(), limitChangeTests(), limitKindTests(), limitTermTests(), limitRandomTests(), limitCheckTests(), queueCapTests(), limitFairTests(), limitKeyTests(),
 	} {
 		maps.Copy(tests, more)
 	}

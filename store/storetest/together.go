@@ -292,6 +292,13 @@ func limitCalls() map[string]func(*call) error {
 			}
 			return err
 		},
+		"LimitKeys": func(c *call) error {
+			err := set(c)
+			if err == nil {
+				_, err = c.store.LimitKeys(c.ctx, c.name, 20)
+			}
+			return err
+		},
 		"CheckLimits": func(c *call) error { _, err := c.store.CheckLimits(c.ctx); return err },
 		"UseLimit": func(c *call) error {
 			err := set(c)

@@ -203,6 +203,11 @@ class Client:
         """Who holds one key of a limit, and who waits in which order."""
         return self._call("GET", "/limits/key", {"name": name, "key": key}, {})
 
+    def list_limit_keys(self, name, *, limit=None):
+        """The keys of a limit that are in use, penalized, or that runs wait for; those with most waiting runs
+        first."""
+        return self._call("GET", "/limits/keys", {"name": name, "limit": limit}, {})
+
     def release_permit(self, body):
         """Take the places of one owner away. What it executes continues.
 

@@ -61,14 +61,14 @@ WITH taken AS MATERIALIZED (
     HAVING count(*) > 0
 )
 UPDATE durable.runs
-SET state = 1,
+SET state = durable.running(),
     claim_id = $1::uuid,
     worker = $2::int,
     attempt = attempt + 1,
     started_at = now(),
     fence = greatest(fence + 1, (SELECT (extract(epoch FROM now()) * 1000000)::bigint))
 WHERE id = ANY (ARRAY(SELECT taken.run_id FROM taken))
-  AND state = 0
+  AND state = durable.pending()
 RETURNING
     id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout,
     coalesce(expires_at <= now(), false)::boolean AS expired,
@@ -212,14 +212,14 @@ WITH taken AS MATERIALIZED (
     HAVING count(*) > 0
 )
 UPDATE durable.runs
-SET state = 1,
+SET state = durable.running(),
     claim_id = $1::uuid,
     worker = $2::int,
     attempt = attempt + 1,
     started_at = now(),
     fence = greatest(fence + 1, (SELECT (extract(epoch FROM now()) * 1000000)::bigint))
 WHERE id = ANY (ARRAY(SELECT taken.run_id FROM taken))
-  AND state = 0
+  AND state = durable.pending()
 RETURNING
     id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout,
     coalesce(expires_at <= now(), false)::boolean AS expired,
@@ -338,7 +338,7 @@ WHERE id = ANY (ARRAY(
         WHERE leases.claim_id = $1::uuid
     ))
   AND claim_id = $1::uuid
-  AND state = 1
+  AND state = durable.running()
 `
 
 type ClaimedRunsParams struct {
@@ -408,7 +408,6 @@ func (q *Queries) ClaimedRuns(ctx context.Context, arg ClaimedRunsParams) ([]Cla
 }
 
 const Heads = `-- name: Heads :many
-
 SELECT
     lanes.id::int AS lane,
     lanes.queue,
@@ -486,7 +485,6 @@ type HeadsRow struct {
 	Limited  bool
 }
 
-// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 // The earliest due_at of every lane served, and of the line of its isolated runs; and
 // whether its queue is capped, and whether TurnHeads may have any. A lane whose queue is
 // paused is left out.
@@ -533,7 +531,7 @@ WHERE id = ANY (ARRAY(
         WHERE leases.claim_id = $1::uuid
     ))
   AND claim_id = $1::uuid
-  AND state = 1
+  AND state = durable.running()
 `
 
 type HeldRunsParams struct {
@@ -765,7 +763,7 @@ SELECT
     limited.priority,
     head.due_at,
     now(),
-    (1 << 30) + limited.limit_id
+    durable.line_of_limit(limited.limit_id)
 FROM (
     SELECT DISTINCT ON (limit_lanes.limit_id)
         limit_lanes.limit_id,
@@ -790,7 +788,7 @@ FROM (
 LEFT JOIN LATERAL (
     SELECT turns.due_at
     FROM durable.turns
-    WHERE turns.line = (1 << 30) + limited.limit_id
+    WHERE turns.line = durable.line_of_limit(limited.limit_id)
     ORDER BY turns.due_at, turns.gate
     LIMIT 1
 ) head ON true
@@ -854,7 +852,7 @@ WHERE NOT EXISTS (
     FROM durable.runs
     WHERE runs.id = named.id
       AND runs.claim_id = $1::uuid
-      AND runs.state = 1
+      AND runs.state = durable.running()
 )
 `
 

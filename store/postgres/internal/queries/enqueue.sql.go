@@ -145,7 +145,7 @@ WITH known AS MATERIALIZED (
         WHERE limits.id = learnt.id
           AND limits.name = learnt.name
           AND coalesce(limits.secret, '00000000-0000-0000-0000-000000000000') = learnt.secret
-          AND (limits.state <> 3 OR limits.declared_at IS NOT NULL)
+          AND (limits.state <> durable.limit_removed() OR limits.declared_at IS NOT NULL)
     )
     UNION ALL
     SELECT read.id
@@ -227,13 +227,13 @@ WITH known AS MATERIALIZED (
 ), lined AS (
     INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
     SELECT
-        coalesce(stored.gates[1], 0),
+        coalesce(stored.gates[1], durable.all_permits()),
         stored.lane,
         stored.due_at,
         stored.id,
         pg_catalog.cardinality(stored.gates) <> 1
             OR pg_catalog.cardinality(stored.limits) <> 1
-            OR stored.limits[1] ~ '[*!]'
+            OR durable.says_more(stored.limits[1])
     FROM stored
     RETURNING gate, lane, due_at
 ), announced AS (
@@ -434,7 +434,6 @@ func (q *Queries) EnqueueNew(ctx context.Context, arg EnqueueNewParams) error {
 }
 
 const EnqueueRuns = `-- name: EnqueueRuns :many
-
 WITH known AS MATERIALIZED (
     SELECT lanes.id
     FROM (
@@ -514,7 +513,6 @@ type EnqueueRunsParams struct {
 	Traces      []string
 }
 
-// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 // Stores runs and their rows of ready; returns the ids that were stored before.
 // Index: runs_pkey, lanes_pkey. Locks: only what it inserts.
 // Idempotent: a run whose id is stored is skipped, gets no second row in ready,

@@ -100,7 +100,7 @@ FROM durable.runs
 JOIN pg_catalog.pg_locks held ON held.transactionid = runs.xmax
 LEFT JOIN pg_catalog.pg_stat_activity activity ON activity.pid = held.pid
 WHERE runs.id = $1
-  AND runs.state = 0
+  AND runs.state = durable.pending()
   AND held.locktype = 'transactionid'
   AND held.mode = 'ExclusiveLock'
   AND held.granted
@@ -149,7 +149,7 @@ JOIN durable.lanes ON lanes.id = abs(runs.lane)
 JOIN durable.unique_keys ON unique_keys.job = lanes.job AND unique_keys.key = runs.key
 LEFT JOIN durable.runs holder ON holder.id = unique_keys.run_id
 WHERE runs.id = $1
-  AND runs.state IN (4, 5)
+  AND runs.state IN (durable.dead(), durable.cancelled())
   AND unique_keys.run_id <> runs.id
 `
 
@@ -191,7 +191,7 @@ WITH subject AS (
     FROM durable.runs
     JOIN durable.lanes ON lanes.id = abs(runs.lane)
     WHERE runs.id = $4
-      AND runs.state = 0
+      AND runs.state = durable.pending()
       AND runs.due_at <= now()
       AND runs.gates IS NULL
 ), near_lanes AS (
@@ -249,7 +249,7 @@ SELECT
     (
         SELECT coalesce(sum(stats.succeeded + stats.failed + stats.dead + stats.cancelled), 0)
         FROM durable.stats
-        WHERE stats.span = 1
+        WHERE stats.span = durable.minute()
           AND stats.queue = near_lanes.queue
           AND stats.job = near_lanes.job
           AND stats.at >= now() - ($3::bigint) * interval '1 microsecond'
@@ -338,7 +338,6 @@ type LastAttemptRow struct {
 	Log       *string
 }
 
-// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 // What decides about one run.
 // Index: attempts_pkey backwards, one row. Locks: none.
 func (q *Queries) LastAttempt(ctx context.Context, arg LastAttemptParams) ([]LastAttemptRow, error) {
@@ -391,7 +390,7 @@ LEFT JOIN durable.leases ON leases.claim_id = runs.claim_id
 LEFT JOIN durable.beats ON beats.id = leases.beat
 LEFT JOIN durable.workers ON workers.id = leases.worker
 WHERE runs.id = $1
-  AND runs.state = 1
+  AND runs.state = durable.running()
 `
 
 type LeaseOfRunParams struct {
@@ -509,7 +508,7 @@ FROM (
         problems.run_id, problems.ended_at, problems.reason, problems.lane,
         problems.acknowledged_at, problems.acknowledged_by
     FROM durable.problems
-    WHERE problems.state = 4
+    WHERE problems.state = durable.dead()
       AND (problems.acknowledged_at IS NULL) = $1::boolean
       AND problems.ended_at >= $2::timestamptz
     ORDER BY problems.ended_at DESC, problems.run_id DESC
@@ -581,7 +580,7 @@ WITH wanted_lanes AS MATERIALIZED (
             problems.run_id, problems.ended_at, problems.reason, problems.lane,
             problems.acknowledged_at, problems.acknowledged_by
         FROM durable.problems
-        WHERE problems.state = 4
+        WHERE problems.state = durable.dead()
           AND problems.lane = wanted_lanes.id
         LIMIT 1 + $4::int
     ) dead
@@ -594,7 +593,7 @@ WITH wanted_lanes AS MATERIALIZED (
         problems.run_id, problems.ended_at, problems.reason, problems.lane,
         problems.acknowledged_at, problems.acknowledged_by
     FROM durable.problems
-    WHERE problems.state = 4
+    WHERE problems.state = durable.dead()
       AND (problems.acknowledged_at IS NULL) = $5::boolean
       AND problems.ended_at >= $6::timestamptz
       AND (SELECT many.too_many FROM many)

@@ -50,7 +50,7 @@ WITH clock AS MATERIALIZED (
             min(limit_lanes.lane) AS lane,
             count(*) AS lanes
         FROM durable.limit_lanes
-        WHERE limit_lanes.limit_id = (asked.gate >> 43)::int
+        WHERE limit_lanes.limit_id = durable.limit_of(asked.gate)
           AND EXISTS (
               SELECT
               FROM durable.waiting
@@ -79,7 +79,7 @@ WITH clock AS MATERIALIZED (
     FROM line
     JOIN durable.lanes ON lanes.id = line.lane
     JOIN durable.gates ON gates.gate = line.gate
-    JOIN durable.limits ON limits.id = (line.gate >> 43)::int
+    JOIN durable.limits ON limits.id = durable.limit_of(line.gate)
     CROSS JOIN LATERAL (
         SELECT
             coalesce(sum(permits.k), 0) AS places,
@@ -90,9 +90,9 @@ WITH clock AS MATERIALIZED (
     WHERE line.lanes = 1
       AND line.lane = ANY ($6::int[])
       AND NOT lanes.paused
-      AND limits.kind = 1
-      AND limits.state = 0
-      AND limits.action <= 1
+      AND limits.kind = durable.limit_semaphore()
+      AND limits.state = durable.limit_active()
+      AND limits.action <= durable.full_wait()
       AND limits.most > used.places
       AND used.expiring = 0
       AND gates.key IS NOT NULL
@@ -138,7 +138,7 @@ WITH clock AS MATERIALIZED (
         ORDER BY waiting.due_at, waiting.run_id
         LIMIT least(
             fit.free,
-            (SELECT (($7::int) + count(*) - 1) / greatest(count(*), 1) FROM asked)
+            (SELECT durable.part_of($7::int, count(*)) FROM asked)
         ) + 1
     ) first
 ), chosen AS MATERIALIZED (
@@ -160,7 +160,7 @@ WITH clock AS MATERIALIZED (
     FROM durable.waiting spot
     JOIN durable.runs pending ON pending.id = spot.run_id
     WHERE spot.ctid = ANY (ARRAY(SELECT chosen.place FROM chosen))
-      AND pending.state = 0
+      AND pending.state = durable.pending()
     FOR NO KEY UPDATE OF spot, pending SKIP LOCKED
 ), handed AS MATERIALIZED (
     SELECT
@@ -199,7 +199,7 @@ WITH clock AS MATERIALIZED (
             SELECT turns.ctid
             FROM durable.turns
             WHERE turns.gate = done.gate
-              AND turns.line + 0 = ANY ($8::int[])
+              AND durable.unindexed(turns.line) = ANY ($8::int[])
               AND turns.due_at <= (SELECT clock.at FROM clock)
             LIMIT $9
             FOR UPDATE SKIP LOCKED
@@ -211,7 +211,7 @@ WITH clock AS MATERIALIZED (
         started.gate,
         $1::uuid,
         count(*),
-        's',
+        durable.until_settled(),
         array_agg(started.run_id ORDER BY started.run_id)
     FROM started
     GROUP BY started.gate
@@ -233,14 +233,14 @@ WITH clock AS MATERIALIZED (
     HAVING count(*) > 0
 )
 UPDATE durable.runs
-SET state = 1,
+SET state = durable.running(),
     claim_id = $1::uuid,
     worker = $2::int,
     attempt = attempt + 1,
     started_at = (SELECT clock.at FROM clock),
     fence = greatest(fence + 1, (SELECT (extract(epoch FROM now()) * 1000000)::bigint))
 WHERE id = ANY (ARRAY(SELECT started.run_id FROM started))
-  AND state = 0
+  AND state = durable.pending()
 RETURNING
     id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout,
     coalesce(expires_at <= now(), false)::boolean AS expired,
@@ -300,7 +300,7 @@ type HandOnRow struct {
 // waits. Turns and waiters are due by the same clock.at: now() is older than the turns of the
 // settlement. A line that has a mark is read from it on, unless a turn is older.
 // Index: permits_pkey, limit_lanes_pkey, waiting_order for each line, runs_pkey, turns_gate
-// (line + 0: see TakeTurns), leases_pkey. Locks: the waiters and their runs, with SKIP
+// (unindexed: see TakeTurns), leases_pkey. Locks: the waiters and their runs, with SKIP
 // LOCKED: the transaction has settled others.
 // Idempotent: a repeat with the same claim_id violates leases_pkey (23505), as a claim does,
 // or finds nothing to start.
@@ -394,7 +394,6 @@ type LockFreedParams struct {
 	Takes []int32
 }
 
-// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 // The places that a settlement frees, for the runs that wait for them, in the transaction of
 // the settlement. LockFreed locks gates; HandOn reads, in a snapshot younger than those
 // locks, and starts what it finds, as an admission would (see admission.sql). It handles

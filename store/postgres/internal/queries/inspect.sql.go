@@ -69,33 +69,33 @@ func (q *Queries) Attempts(ctx context.Context, arg AttemptsParams) ([]AttemptsR
 const CountMatching = `-- name: CountMatching :many
 WITH named AS MATERIALIZED (
     (
-        SELECT 0 AS state, ready.run_id AS id
+        SELECT durable.pending() AS state, ready.run_id AS id
         FROM durable.ready
-        WHERE 0 = ANY ($1::smallint[])
+        WHERE durable.pending() = ANY ($1::smallint[])
           AND ready.lane = ANY ($2::int[])
         LIMIT $3::int
     )
     UNION ALL
     (
-        SELECT 0 AS state, limited.run_id AS id
+        SELECT durable.pending() AS state, limited.run_id AS id
         FROM durable.waiting limited
-        WHERE 0 = ANY ($1::smallint[])
+        WHERE durable.pending() = ANY ($1::smallint[])
           AND limited.lane = ANY ($2::int[])
         LIMIT $3::int
     )
     UNION ALL
     (
-        SELECT DISTINCT 1 AS state, pg_catalog.unnest(leases.run_ids) AS id
+        SELECT DISTINCT durable.running() AS state, pg_catalog.unnest(leases.run_ids) AS id
         FROM durable.leases
-        WHERE 1 = ANY ($1::smallint[])
+        WHERE durable.running() = ANY ($1::smallint[])
         LIMIT $3::int
     )
     UNION ALL
     (
         SELECT problems.state, problems.run_id AS id
         FROM durable.problems
-        WHERE problems.state = 4
-          AND 4 = ANY ($1::smallint[])
+        WHERE problems.state = durable.dead()
+          AND durable.dead() = ANY ($1::smallint[])
           AND problems.lane = ANY ($2::int[])
         LIMIT $3::int
     )
@@ -103,19 +103,19 @@ WITH named AS MATERIALIZED (
     (
         SELECT problems.state, problems.run_id AS id
         FROM durable.problems
-        WHERE problems.state = 5
-          AND 5 = ANY ($1::smallint[])
+        WHERE problems.state = durable.cancelled()
+          AND durable.cancelled() = ANY ($1::smallint[])
           AND problems.lane = ANY ($2::int[])
         LIMIT $3::int
     )
 ), examined AS (
     (
         SELECT
-            2 AS sought,
+            durable.succeeded() AS sought,
             newest.id, newest.state, newest.lane, newest.tags, newest.key, newest.schedule,
             newest.worker, newest.finished_at, newest.metadata, newest.args
         FROM durable.runs newest
-        WHERE 2 = ANY ($1::smallint[])
+        WHERE durable.succeeded() = ANY ($1::smallint[])
           AND newest.id < $4
           AND newest.id >= $5
         ORDER BY newest.id DESC
@@ -146,67 +146,15 @@ WITH named AS MATERIALIZED (
             AND ($6::boolean OR abs(runs.lane) = ANY ($7::int[]))
             AND ($8::text = '' OR $8::text = ANY (runs.tags))
             AND ($9::text = '' OR runs.key = $9::text)
-            AND (
-                $10::text = ''
-                OR runs.schedule = (
-                    SELECT schedules.id
-                    FROM durable.schedules
-                    WHERE schedules.name = $10::text
-                )
-            )
-            AND (
-                $11::text = ''
-                OR runs.worker = ANY (ARRAY(
-                    SELECT workers.id
-                    FROM durable.workers
-                    WHERE workers.name = $11::text
-                ))
-            )
+            AND durable.schedule_matches(runs.schedule, $10::text)
+            AND durable.worker_matches(runs.worker, $11::text)
             AND (
                 $12::timestamptz IS NULL
                 OR runs.finished_at >= $12::timestamptz
             )
-            AND (
-                pg_catalog.cardinality($13::text[]) = 0
-                OR runs.metadata IS NOT NULL AND NOT EXISTS (
-                    SELECT
-                    FROM (
-                        SELECT
-                            pg_catalog.unnest($13::text[]) AS name,
-                            pg_catalog.unnest($14::text[]) AS value
-                    ) wanted
-                    WHERE runs.metadata ->> wanted.name IS DISTINCT FROM wanted.value
-                )
-            )
-            AND (
-                $15::text = ''
-                OR runs.state <> 2 AND pg_catalog.strpos(
-                    coalesce(
-                        (
-                            SELECT problems.reason
-                            FROM durable.problems
-                            WHERE problems.run_id = runs.id
-                        ),
-                        (
-                            SELECT attempts.error
-                            FROM durable.attempts
-                            WHERE attempts.run_id = runs.id
-                            ORDER BY attempts.fence DESC
-                            LIMIT 1
-                        ),
-                        ''
-                    ),
-                    $15::text
-                ) > 0
-            )
-            AND (
-                pg_catalog.cardinality($16::text[]) = 0
-                OR EXISTS (
-                    SELECT
-                    FROM pg_catalog.unnest($16::text[]) AS wanted (spelling)
-                    WHERE pg_catalog.strpos(runs.args::text, wanted.spelling) > 0
-                )
-            )
+            AND durable.metadata_matches(runs.metadata, $13::text[], $14::text[])
+            AND durable.fault_contains(runs.id, runs.state, $15::text)
+            AND durable.args_contain(runs.args, $16::text[])
         ) AS passes
     FROM examined runs
     OFFSET 0
@@ -323,7 +271,7 @@ SELECT
                     FROM durable.leases
                     LIMIT $1::int
                 ))
-              AND runs.state = 1
+              AND runs.state = durable.running()
         ) leased
     ) AS running,
     (
@@ -331,7 +279,7 @@ SELECT
         FROM (
             SELECT
             FROM durable.problems
-            WHERE state = 4
+            WHERE state = durable.dead()
             LIMIT $1::int
         ) ended_dead
     ) AS dead,
@@ -340,7 +288,7 @@ SELECT
         FROM (
             SELECT
             FROM durable.problems
-            WHERE state = 5
+            WHERE state = durable.cancelled()
             LIMIT $1::int
         ) ended_cancelled
     ) AS cancelled
@@ -376,7 +324,7 @@ func (q *Queries) CountSome(ctx context.Context, arg CountSomeParams) (CountSome
 }
 
 const CountSucceededAtEnds = `-- name: CountSucceededAtEnds :one
-SELECT count(*) FILTER (WHERE ends.state = 2)
+SELECT count(*) FILTER (WHERE ends.state = durable.succeeded())
 FROM (
     (
         SELECT id, state
@@ -417,67 +365,15 @@ WHERE runs.id = ANY ($1::uuid[])
   AND ($5::boolean OR abs(runs.lane) = ANY ($6::int[]))
   AND ($7::text = '' OR $7::text = ANY (runs.tags))
   AND ($8::text = '' OR runs.key = $8::text)
-  AND (
-      $9::text = ''
-      OR runs.schedule = (
-          SELECT schedules.id
-          FROM durable.schedules
-          WHERE schedules.name = $9::text
-      )
-  )
-  AND (
-      $10::text = ''
-      OR runs.worker = ANY (ARRAY(
-          SELECT workers.id
-          FROM durable.workers
-          WHERE workers.name = $10::text
-      ))
-  )
+  AND durable.schedule_matches(runs.schedule, $9::text)
+  AND durable.worker_matches(runs.worker, $10::text)
   AND (
       $11::timestamptz IS NULL
       OR runs.finished_at >= $11::timestamptz
   )
-  AND (
-      pg_catalog.cardinality($12::text[]) = 0
-      OR runs.metadata IS NOT NULL AND NOT EXISTS (
-          SELECT
-          FROM (
-              SELECT
-                  pg_catalog.unnest($12::text[]) AS name,
-                  pg_catalog.unnest($13::text[]) AS value
-          ) wanted
-          WHERE runs.metadata ->> wanted.name IS DISTINCT FROM wanted.value
-      )
-  )
-  AND (
-      $14::text = ''
-      OR runs.state <> 2 AND pg_catalog.strpos(
-          coalesce(
-              (
-                  SELECT problems.reason
-                  FROM durable.problems
-                  WHERE problems.run_id = runs.id
-              ),
-              (
-                  SELECT attempts.error
-                  FROM durable.attempts
-                  WHERE attempts.run_id = runs.id
-                  ORDER BY attempts.fence DESC
-                  LIMIT 1
-              ),
-              ''
-          ),
-          $14::text
-      ) > 0
-  )
-  AND (
-      pg_catalog.cardinality($15::text[]) = 0
-      OR EXISTS (
-          SELECT
-          FROM pg_catalog.unnest($15::text[]) AS wanted (spelling)
-          WHERE pg_catalog.strpos(runs.args::text, wanted.spelling) > 0
-      )
-  )
+  AND durable.metadata_matches(runs.metadata, $12::text[], $13::text[])
+  AND durable.fault_contains(runs.id, runs.state, $14::text)
+  AND durable.args_contain(runs.args, $15::text[])
 GROUP BY runs.state
 `
 
@@ -676,41 +572,12 @@ SELECT
     coalesce(runs.metadata::text, '')::text AS metadata,
     runs.args::text AS args,
     coalesce(runs.result::text, '')::text AS result,
-    coalesce(
-        (
-            SELECT workers.name
-            FROM durable.workers
-            WHERE workers.id = runs.worker
-        ),
-        ''
-    )::text AS worker,
-    coalesce(
-        (
-            SELECT schedules.name
-            FROM durable.schedules
-            WHERE schedules.id = runs.schedule
-        ),
-        runs.schedule_name,
-        ''
-    )::text AS schedule,
+    coalesce(durable.worker_name(runs.worker), '')::text AS worker,
+    coalesce(durable.schedule_name(runs.schedule), runs.schedule_name, '')::text AS schedule,
     coalesce(runs.occurs_at, '')::text AS occurs_at,
     CASE
-        WHEN runs.state = 2 THEN ''
-        ELSE coalesce(
-            (
-                SELECT problems.reason
-                FROM durable.problems
-                WHERE problems.run_id = runs.id
-            ),
-            (
-                SELECT attempts.error
-                FROM durable.attempts
-                WHERE attempts.run_id = runs.id
-                ORDER BY attempts.fence DESC
-                LIMIT 1
-            ),
-            ''
-        )
+        WHEN runs.state = durable.succeeded() THEN ''
+        ELSE durable.fault_of(runs.id)
     END::text AS error
 FROM durable.runs
 JOIN durable.lanes ON lanes.id = abs(runs.lane)
@@ -723,67 +590,15 @@ WHERE runs.id < $1
   AND ($4::boolean OR abs(runs.lane) = ANY ($5::int[]))
   AND ($6::text = '' OR $6::text = ANY (runs.tags))
   AND ($7::text = '' OR runs.key = $7::text)
-  AND (
-      $8::text = ''
-      OR runs.schedule = (
-          SELECT schedules.id
-          FROM durable.schedules
-          WHERE schedules.name = $8::text
-      )
-  )
-  AND (
-      $9::text = ''
-      OR runs.worker = ANY (ARRAY(
-          SELECT workers.id
-          FROM durable.workers
-          WHERE workers.name = $9::text
-      ))
-  )
+  AND durable.schedule_matches(runs.schedule, $8::text)
+  AND durable.worker_matches(runs.worker, $9::text)
   AND (
       $10::timestamptz IS NULL
       OR runs.finished_at >= $10::timestamptz
   )
-  AND (
-      pg_catalog.cardinality($11::text[]) = 0
-      OR runs.metadata IS NOT NULL AND NOT EXISTS (
-          SELECT
-          FROM (
-              SELECT
-                  pg_catalog.unnest($11::text[]) AS name,
-                  pg_catalog.unnest($12::text[]) AS value
-          ) wanted
-          WHERE runs.metadata ->> wanted.name IS DISTINCT FROM wanted.value
-      )
-  )
-  AND (
-      $13::text = ''
-      OR runs.state <> 2 AND pg_catalog.strpos(
-          coalesce(
-              (
-                  SELECT problems.reason
-                  FROM durable.problems
-                  WHERE problems.run_id = runs.id
-              ),
-              (
-                  SELECT attempts.error
-                  FROM durable.attempts
-                  WHERE attempts.run_id = runs.id
-                  ORDER BY attempts.fence DESC
-                  LIMIT 1
-              ),
-              ''
-          ),
-          $13::text
-      ) > 0
-  )
-  AND (
-      pg_catalog.cardinality($14::text[]) = 0
-      OR EXISTS (
-          SELECT
-          FROM pg_catalog.unnest($14::text[]) AS wanted (spelling)
-          WHERE pg_catalog.strpos(runs.args::text, wanted.spelling) > 0
-      )
-  )
+  AND durable.metadata_matches(runs.metadata, $11::text[], $12::text[])
+  AND durable.fault_contains(runs.id, runs.state, $13::text)
+  AND durable.args_contain(runs.args, $14::text[])
 ORDER BY runs.id DESC
 LIMIT $15
 `
@@ -926,41 +741,12 @@ SELECT
     coalesce(runs.metadata::text, '')::text AS metadata,
     runs.args::text AS args,
     coalesce(runs.result::text, '')::text AS result,
-    coalesce(
-        (
-            SELECT workers.name
-            FROM durable.workers
-            WHERE workers.id = runs.worker
-        ),
-        ''
-    )::text AS worker,
-    coalesce(
-        (
-            SELECT schedules.name
-            FROM durable.schedules
-            WHERE schedules.id = runs.schedule
-        ),
-        runs.schedule_name,
-        ''
-    )::text AS schedule,
+    coalesce(durable.worker_name(runs.worker), '')::text AS worker,
+    coalesce(durable.schedule_name(runs.schedule), runs.schedule_name, '')::text AS schedule,
     coalesce(runs.occurs_at, '')::text AS occurs_at,
     CASE
-        WHEN runs.state = 2 THEN ''
-        ELSE coalesce(
-            (
-                SELECT problems.reason
-                FROM durable.problems
-                WHERE problems.run_id = runs.id
-            ),
-            (
-                SELECT attempts.error
-                FROM durable.attempts
-                WHERE attempts.run_id = runs.id
-                ORDER BY attempts.fence DESC
-                LIMIT 1
-            ),
-            ''
-        )
+        WHEN runs.state = durable.succeeded() THEN ''
+        ELSE durable.fault_of(runs.id)
     END::text AS error
 FROM durable.runs
 JOIN durable.lanes ON lanes.id = abs(runs.lane)
@@ -974,67 +760,15 @@ WHERE runs.id = ANY ($1::uuid[])
   AND ($5::boolean OR abs(runs.lane) = ANY ($6::int[]))
   AND ($7::text = '' OR $7::text = ANY (runs.tags))
   AND ($8::text = '' OR runs.key = $8::text)
-  AND (
-      $9::text = ''
-      OR runs.schedule = (
-          SELECT schedules.id
-          FROM durable.schedules
-          WHERE schedules.name = $9::text
-      )
-  )
-  AND (
-      $10::text = ''
-      OR runs.worker = ANY (ARRAY(
-          SELECT workers.id
-          FROM durable.workers
-          WHERE workers.name = $10::text
-      ))
-  )
+  AND durable.schedule_matches(runs.schedule, $9::text)
+  AND durable.worker_matches(runs.worker, $10::text)
   AND (
       $11::timestamptz IS NULL
       OR runs.finished_at >= $11::timestamptz
   )
-  AND (
-      pg_catalog.cardinality($12::text[]) = 0
-      OR runs.metadata IS NOT NULL AND NOT EXISTS (
-          SELECT
-          FROM (
-              SELECT
-                  pg_catalog.unnest($12::text[]) AS name,
-                  pg_catalog.unnest($13::text[]) AS value
-          ) wanted
-          WHERE runs.metadata ->> wanted.name IS DISTINCT FROM wanted.value
-      )
-  )
-  AND (
-      $14::text = ''
-      OR runs.state <> 2 AND pg_catalog.strpos(
-          coalesce(
-              (
-                  SELECT problems.reason
-                  FROM durable.problems
-                  WHERE problems.run_id = runs.id
-              ),
-              (
-                  SELECT attempts.error
-                  FROM durable.attempts
-                  WHERE attempts.run_id = runs.id
-                  ORDER BY attempts.fence DESC
-                  LIMIT 1
-              ),
-              ''
-          ),
-          $14::text
-      ) > 0
-  )
-  AND (
-      pg_catalog.cardinality($15::text[]) = 0
-      OR EXISTS (
-          SELECT
-          FROM pg_catalog.unnest($15::text[]) AS wanted (spelling)
-          WHERE pg_catalog.strpos(runs.args::text, wanted.spelling) > 0
-      )
-  )
+  AND durable.metadata_matches(runs.metadata, $12::text[], $13::text[])
+  AND durable.fault_contains(runs.id, runs.state, $14::text)
+  AND durable.args_contain(runs.args, $15::text[])
 ORDER BY runs.id DESC
 LIMIT $16
 `
@@ -1209,7 +943,6 @@ func (q *Queries) NewestProblems(ctx context.Context, arg NewestProblemsParams) 
 }
 
 const Run = `-- name: Run :one
-
 SELECT
     runs.id,
     lanes.job,
@@ -1233,41 +966,12 @@ SELECT
     coalesce(runs.metadata::text, '')::text AS metadata,
     runs.args::text AS args,
     coalesce(runs.result::text, '')::text AS result,
-    coalesce(
-        (
-            SELECT workers.name
-            FROM durable.workers
-            WHERE workers.id = runs.worker
-        ),
-        ''
-    )::text AS worker,
-    coalesce(
-        (
-            SELECT schedules.name
-            FROM durable.schedules
-            WHERE schedules.id = runs.schedule
-        ),
-        runs.schedule_name,
-        ''
-    )::text AS schedule,
+    coalesce(durable.worker_name(runs.worker), '')::text AS worker,
+    coalesce(durable.schedule_name(runs.schedule), runs.schedule_name, '')::text AS schedule,
     coalesce(runs.occurs_at, '')::text AS occurs_at,
     CASE
-        WHEN runs.state = 2 THEN ''
-        ELSE coalesce(
-            (
-                SELECT problems.reason
-                FROM durable.problems
-                WHERE problems.run_id = runs.id
-            ),
-            (
-                SELECT attempts.error
-                FROM durable.attempts
-                WHERE attempts.run_id = runs.id
-                ORDER BY attempts.fence DESC
-                LIMIT 1
-            ),
-            ''
-        )
+        WHEN runs.state = durable.succeeded() THEN ''
+        ELSE durable.fault_of(runs.id)
     END::text AS error
 FROM durable.runs
 JOIN durable.lanes ON lanes.id = abs(runs.lane)
@@ -1307,7 +1011,6 @@ type RunRow struct {
 	Error       string
 }
 
-// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 // Index: runs_pkey, lanes_pkey, workers_pkey, problems_pkey, attempts_pkey. Locks: none.
 func (q *Queries) Run(ctx context.Context, arg RunParams) (RunRow, error) {
 	row := q.db.QueryRow(ctx, Run, arg.ID)
@@ -1436,8 +1139,8 @@ func (q *Queries) RunsOfSchedule(ctx context.Context, arg RunsOfScheduleParams) 
 
 const SampleProblems = `-- name: SampleProblems :one
 SELECT
-    count(*) FILTER (WHERE state = 4) AS dead,
-    count(*) FILTER (WHERE state = 5) AS cancelled
+    count(*) FILTER (WHERE state = durable.dead()) AS dead,
+    count(*) FILTER (WHERE state = durable.cancelled()) AS cancelled
 FROM durable.problems TABLESAMPLE SYSTEM ($1::real)
 `
 
@@ -1478,7 +1181,7 @@ func (q *Queries) SampleReady(ctx context.Context, arg SampleReadyParams) (int64
 const SampleRuns = `-- name: SampleRuns :one
 SELECT
     count(*) AS total,
-    count(*) FILTER (WHERE state = 2) AS succeeded
+    count(*) FILTER (WHERE state = durable.succeeded()) AS succeeded
 FROM durable.runs TABLESAMPLE SYSTEM ($1::real)
 `
 
@@ -1527,7 +1230,7 @@ FROM (
     ORDER BY runs.id DESC
     LIMIT $3
 ) newest
-WHERE newest.state = 1
+WHERE newest.state = durable.running()
   AND NOT EXISTS (
       SELECT
       FROM durable.leases

@@ -294,7 +294,6 @@ func (q *Queries) EnqueueNewKeyed(ctx context.Context, arg EnqueueNewKeyedParams
 }
 
 const InsertKeys = `-- name: InsertKeys :exec
-
 INSERT INTO durable.unique_keys (job, key, run_id, latest, held_to)
 SELECT
     given.job,
@@ -322,7 +321,6 @@ type InsertKeysParams struct {
 	HeldFors []int64
 }
 
-// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 // Index: unique_keys_pkey. Locks: only what it inserts, in the order given, which is the
 // same for all callers; waits for a transaction that has just inserted the same key.
 // Idempotent: conflicts are skipped, without a dead row.
@@ -346,7 +344,7 @@ SELECT
     held_key.latest,
     held_key.held,
     (holder.id IS NOT NULL)::boolean AS stored,
-    coalesce(holder.state, 0)::smallint AS state,
+    coalesce(holder.state, durable.pending())::smallint AS state,
     coalesce(holder.lane, 0)::int AS lane,
     coalesce(holder.due_at, 'epoch')::timestamptz AS due_at,
     coalesce(holder.gates::text, '')::text AS gates,
@@ -530,7 +528,10 @@ WITH replaced AS (
                         AND coalesce(
                             limits.secret, '00000000-0000-0000-0000-000000000000'
                         ) = learnt.secret
-                        AND (limits.state <> 3 OR limits.declared_at IS NOT NULL)
+                        AND (
+                            limits.state <> durable.limit_removed()
+                            OR limits.declared_at IS NOT NULL
+                        )
                   )
               )
         ),
@@ -560,20 +561,20 @@ WITH replaced AS (
         strict = ($22::text)::bigint[],
         gives = ($23::text)::text[]
     WHERE id = $24::uuid
-      AND state = 0
+      AND state = durable.pending()
     RETURNING id, lane, due_at, gates, limits, strict
 ), forgotten AS (
     DELETE FROM durable.progress
     WHERE run_id = $24::uuid
 ), listed AS (
     INSERT INTO durable.limit_lanes (limit_id, lane)
-    SELECT DISTINCT (abs(own.gate) >> 43)::int, replaced.lane
+    SELECT DISTINCT durable.limit_of(abs(own.gate)), replaced.lane
     FROM replaced
     CROSS JOIN LATERAL pg_catalog.unnest(replaced.gates) AS own (gate)
     WHERE NOT EXISTS (
         SELECT
         FROM durable.limit_lanes known
-        WHERE known.limit_id = (abs(own.gate) >> 43)::int
+        WHERE known.limit_id = durable.limit_of(abs(own.gate))
           AND known.lane = replaced.lane
     )
     ORDER BY 1, 2
@@ -586,42 +587,11 @@ WITH replaced AS (
 ), lined AS (
     INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
     SELECT
-        coalesce(
-            CASE
-                WHEN replaced.strict IS NULL THEN replaced.gates[1]
-                ELSE (
-                    SELECT replaced.gates[wanted.place]
-                    FROM pg_catalog.generate_subscripts(replaced.gates, 1) AS wanted (place)
-                    WHERE (
-                        replaced.gates[wanted.place] <> ALL (replaced.strict)
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = replaced.gates[wanted.place]
-                              AND permits.owner = replaced.id
-                        )
-                      )
-                      AND (
-                        replaced.gates[wanted.place] > 0
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = ANY (replaced.strict)
-                              AND permits.owner = replaced.id
-                        )
-                      )
-                    ORDER BY wanted.place
-                    LIMIT 1
-                )
-            END,
-            0
-        ),
+        durable.waits_at(replaced.id, replaced.gates, replaced.strict),
         replaced.lane,
         replaced.due_at,
         replaced.id,
-        pg_catalog.cardinality(replaced.gates) <> 1
-            OR pg_catalog.cardinality(replaced.limits) <> 1
-            OR replaced.limits[1] ~ '[*!]'
+        durable.is_more(replaced.gates, replaced.limits)
     FROM replaced
     WHERE replaced.gates IS NOT NULL
     RETURNING gate, lane, due_at
@@ -634,18 +604,16 @@ WITH replaced AS (
     WHERE gate = ANY (($25::text)::bigint[])
       AND owner = $24::uuid
     RETURNING gate
-), touched AS (
-    SELECT dropped.gate FROM dropped
 ), freed AS (
     INSERT INTO durable.turns (line, due_at, gate)
-    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
-    FROM (SELECT DISTINCT touched.gate FROM touched) freed
+    SELECT durable.line_of_gate(freed.gate), clock_timestamp(), freed.gate
+    FROM (SELECT DISTINCT dropped.gate FROM dropped) freed
 )
 SELECT
     replaced.id,
     ARRAY(
-        SELECT DISTINCT (1 << 30) + (touched.gate >> 43)::int
-        FROM touched
+        SELECT DISTINCT durable.line_of_gate(dropped.gate)
+        FROM dropped
     )::int[] AS freed
 FROM replaced
 `
@@ -701,7 +669,7 @@ type ReplaceRunRow struct {
 // end
 // block: announce of lined
 // end
-// block: free of touched
+// block: free of dropped
 // end
 func (q *Queries) ReplaceRun(ctx context.Context, arg ReplaceRunParams) ([]ReplaceRunRow, error) {
 	rows, err := q.db.Query(ctx, ReplaceRun,
@@ -856,22 +824,24 @@ func (q *Queries) TakeReady(ctx context.Context, arg TakeReadyParams) ([]uuid.UU
 const TakeWaiting = `-- name: TakeWaiting :many
 WITH taken AS (
     DELETE FROM durable.waiting
-    WHERE gate = ANY (($1::text)::bigint[] OPERATOR(pg_catalog.||) 0::bigint)
+    WHERE gate = ANY (
+            ($1::text)::bigint[] OPERATOR(pg_catalog.||) durable.all_permits()::bigint
+        )
       AND lane = $2::int
       AND due_at = $3::timestamptz
       AND run_id = $4::uuid
     RETURNING run_id, gate, more
 ), touched AS (
-    SELECT taken.gate FROM taken WHERE taken.more AND taken.gate <> 0
+    SELECT taken.gate FROM taken WHERE taken.more AND taken.gate <> durable.all_permits()
 ), freed AS (
     INSERT INTO durable.turns (line, due_at, gate)
-    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    SELECT durable.line_of_gate(freed.gate), clock_timestamp(), freed.gate
     FROM (SELECT DISTINCT touched.gate FROM touched) freed
 )
 SELECT
     taken.run_id,
     ARRAY(
-        SELECT DISTINCT (1 << 30) + (touched.gate >> 43)::int
+        SELECT DISTINCT durable.line_of_gate(touched.gate)
         FROM touched
     )::int[] AS freed
 FROM taken

@@ -11,7 +11,7 @@ import (
 
 const CapLanes = `-- name: CapLanes :exec
 INSERT INTO durable.limit_lanes (limit_id, lane)
-SELECT (queues.cap >> 43)::int, lanes.id
+SELECT durable.limit_of(queues.cap), lanes.id
 FROM durable.queues
 JOIN durable.lanes ON lanes.queue = queues.name
 WHERE queues.name = $1

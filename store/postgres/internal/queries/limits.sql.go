@@ -14,7 +14,7 @@ import (
 
 const AnnounceGate = `-- name: AnnounceGate :many
 INSERT INTO durable.turns (line, due_at, gate)
-SELECT (1 << 30) + (abs(last.gate) >> 43)::int, clock_timestamp(), last.gate
+SELECT durable.line_of_gate(abs(last.gate)), clock_timestamp(), last.gate
 FROM (
     (
         SELECT waiting.gate
@@ -94,7 +94,7 @@ WITH RECURSIVE gate_of (gate, n) AS (
       AND gate_of.n < $3::int
 ), announced AS (
     INSERT INTO durable.turns (line, due_at, gate)
-    SELECT (1 << 30) + (gate_of.gate >> 43)::int, clock_timestamp(), gate_of.gate
+    SELECT durable.line_of_gate(gate_of.gate), clock_timestamp(), gate_of.gate
     FROM gate_of
     WHERE gate_of.gate IS NOT NULL
       AND gate_of.n > 0
@@ -249,7 +249,7 @@ UPDATE durable.permits
 SET expires_at = clock_timestamp() + ($1::bigint) * interval '1 microsecond'
 WHERE gate = $2
   AND owner = $3
-  AND until = 'x'
+  AND until = durable.until_expires()
   AND expires_at > clock_timestamp()
 `
 
@@ -270,7 +270,6 @@ func (q *Queries) ExtendPermit(ctx context.Context, arg ExtendPermitParams) (int
 }
 
 const FindLimits = `-- name: FindLimits :many
-
 SELECT
     id, name, kind, most, period, burst, buckets, key_least, key_most, action, retry_after, state,
     coalesce(secret, '00000000-0000-0000-0000-000000000000')::uuid AS secret,
@@ -300,8 +299,6 @@ type FindLimitsRow struct {
 	Declared   bool
 }
 
-// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
-// States of a limit: 0 active, 1 draining, 2 off, 3 removed.
 // Index: limits_name_key. Locks: none.
 func (q *Queries) FindLimits(ctx context.Context, arg FindLimitsParams) ([]FindLimitsRow, error) {
 	rows, err := q.db.Query(ctx, FindLimits, arg.Names)
@@ -357,7 +354,7 @@ SELECT
             FROM durable.runs
             JOIN durable.workers ON workers.id = runs.worker
             WHERE runs.id = permits.owner
-              AND runs.state = 1
+              AND runs.state = durable.running()
         ),
         ''
     )::text AS worker
@@ -820,7 +817,7 @@ SELECT
     coalesce(secret, '00000000-0000-0000-0000-000000000000')::uuid AS secret,
     edited, declared_at
 FROM durable.limits
-WHERE state <> 3
+WHERE state <> durable.limit_removed()
   AND (cardinality($1::text[]) = 0 OR name = ANY ($1::text[]))
 ORDER BY name
 `
@@ -1169,7 +1166,10 @@ SET most = declared.most,
     hash_at = now(),
     brought_at = declarer.started_at,
     edited = false,
-    state = CASE limits.state WHEN 3 THEN 0 ELSE limits.state END
+    state = CASE limits.state
+        WHEN durable.limit_removed() THEN durable.limit_active()
+        ELSE limits.state
+    END
 FROM (
     SELECT
         unnest($2::text[]) AS name,

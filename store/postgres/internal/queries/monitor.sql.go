@@ -71,7 +71,7 @@ WITH bound AS MATERIALIZED (
     FROM held
     JOIN durable.runs ON runs.id = held.run_id
     WHERE runs.claim_id = held.claim_id
-      AND runs.state = 1
+      AND runs.state = durable.running()
     GROUP BY abs(runs.lane)
 ), some_lanes AS (
     SELECT
@@ -247,7 +247,6 @@ func (q *Queries) SurveyedAt(ctx context.Context) (time.Time, error) {
 }
 
 const Workers = `-- name: Workers :many
-
 WITH held AS (
     SELECT leases.worker, count(*) AS leases
     FROM durable.leases
@@ -290,7 +289,6 @@ type WorkersRow struct {
 	Now        time.Time
 }
 
-// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 // The workers that have reported within so many microseconds, or hold an unexpired lease.
 // Index: workers_present; reads leases, a small table, and beats_pkey. Locks: none.
 func (q *Queries) Workers(ctx context.Context, arg WorkersParams) ([]WorkersRow, error) {

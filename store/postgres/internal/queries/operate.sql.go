@@ -17,7 +17,7 @@ WITH locked_problems AS MATERIALIZED (
     SELECT run_id
     FROM durable.problems
     WHERE run_id = ANY ($1::uuid[])
-      AND state = 4
+      AND state = durable.dead()
       AND acknowledged_at IS NULL
     FOR NO KEY UPDATE SKIP LOCKED
 ), acknowledged AS (
@@ -240,14 +240,14 @@ WITH taken AS MATERIALIZED (
     RETURNING run_id
 ), cancelled AS (
     UPDATE durable.runs
-    SET state = 5,
+    SET state = durable.cancelled(),
         finished_at = now()
     WHERE id = ANY (ARRAY(SELECT taken.run_id FROM taken))
-      AND state = 0
+      AND state = durable.pending()
     RETURNING id, lane
 ), reported AS (
     INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
-    SELECT cancelled.id, now(), 5, $4::text, abs(cancelled.lane)
+    SELECT cancelled.id, now(), durable.cancelled(), $4::text, abs(cancelled.lane)
     FROM cancelled
     ON CONFLICT DO NOTHING
 ), audited AS (
@@ -311,7 +311,7 @@ FROM durable.cancels
 JOIN durable.runs ON runs.id = cancels.run_id
 WHERE cancels.claim_id = ANY ($1::uuid[])
   AND runs.claim_id = cancels.claim_id
-  AND runs.state = 1
+  AND runs.state = durable.running()
   AND runs.cancel IS NOT NULL
 ORDER BY cancels.claim_id, cancels.run_id
 `
@@ -362,7 +362,9 @@ WITH taken AS MATERIALIZED (
         LATERAL (
             SELECT place.ctid
             FROM durable.runs pending
-            JOIN durable.waiting place ON place.gate = ANY (pending.gates || 0::bigint)
+            JOIN durable.waiting place ON place.gate = ANY (
+                    pending.gates || durable.all_permits()::bigint
+                )
                 AND place.run_id = pending.id
             WHERE pending.id = asked.run_id
               AND place.lane = asked.lane
@@ -374,10 +376,10 @@ WITH taken AS MATERIALIZED (
     RETURNING run_id, gate, more
 ), cancelled AS (
     UPDATE durable.runs
-    SET state = 5,
+    SET state = durable.cancelled(),
         finished_at = now()
     WHERE id = ANY (ARRAY(SELECT taken.run_id FROM taken))
-      AND state = 0
+      AND state = durable.pending()
     RETURNING id, lane, state, strict
 ), finished AS (
     DELETE FROM durable.permits
@@ -385,20 +387,20 @@ WITH taken AS MATERIALIZED (
     WHERE cancelled.strict IS NOT NULL
       AND permits.gate = ANY (cancelled.strict)
       AND permits.owner = cancelled.id
-      AND (permits.until = 'f' OR cancelled.state <> 4)
+      AND (permits.until = durable.until_finished() OR cancelled.state <> durable.dead())
     RETURNING permits.gate
 ), touched AS (
     SELECT finished.gate FROM finished
     UNION ALL
-    SELECT taken.gate FROM taken WHERE taken.more AND taken.gate <> 0
+    SELECT taken.gate FROM taken WHERE taken.more AND taken.gate <> durable.all_permits()
 ), freed AS (
     INSERT INTO durable.turns (line, due_at, gate)
-    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    SELECT durable.line_of_gate(freed.gate), clock_timestamp(), freed.gate
     FROM (SELECT DISTINCT touched.gate FROM touched) freed
     RETURNING line
 ), reported AS (
     INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
-    SELECT cancelled.id, now(), 5, $4::text, abs(cancelled.lane)
+    SELECT cancelled.id, now(), durable.cancelled(), $4::text, abs(cancelled.lane)
     FROM cancelled
     ON CONFLICT DO NOTHING
 ), audited AS (
@@ -640,7 +642,7 @@ FROM (
     FROM durable.runs
     WHERE runs.id = ANY ($1::uuid[])
       AND runs.schedule IS NOT NULL
-      AND runs.state = 0
+      AND runs.state = durable.pending()
     GROUP BY runs.schedule
 ) retried
 WHERE schedules.id = retried.schedule
@@ -665,28 +667,26 @@ WITH locked_runs AS MATERIALIZED (
     SELECT id
     FROM durable.runs
     WHERE id = ANY ($1::uuid[])
-      AND state IN (2, 4, 5)
+      AND state IN (durable.succeeded(), durable.dead(), durable.cancelled())
       AND (key IS NULL OR $2::boolean)
     FOR UPDATE SKIP LOCKED
 ), deleted AS (
     DELETE FROM durable.runs
     WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
-      AND state IN (2, 4, 5)
-    RETURNING id, 5 AS state, strict
+      AND state IN (durable.succeeded(), durable.dead(), durable.cancelled())
+    RETURNING id, durable.cancelled() AS state, strict
 ), finished AS (
     DELETE FROM durable.permits
     USING deleted
     WHERE deleted.strict IS NOT NULL
       AND permits.gate = ANY (deleted.strict)
       AND permits.owner = deleted.id
-      AND (permits.until = 'f' OR deleted.state <> 4)
+      AND (permits.until = durable.until_finished() OR deleted.state <> durable.dead())
     RETURNING permits.gate
-), touched AS (
-    SELECT finished.gate FROM finished
 ), freed AS (
     INSERT INTO durable.turns (line, due_at, gate)
-    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
-    FROM (SELECT DISTINCT touched.gate FROM touched) freed
+    SELECT durable.line_of_gate(freed.gate), clock_timestamp(), freed.gate
+    FROM (SELECT DISTINCT finished.gate FROM finished) freed
     RETURNING line
 ), attempts_deleted AS (
     DELETE FROM durable.attempts
@@ -728,7 +728,7 @@ type DeleteFinishedRow struct {
 // SKIP LOCKED. Idempotent: a repeat finds no rows.
 // block: end-permits of deleted
 // end
-// block: free of touched
+// block: free of finished
 // end
 func (q *Queries) DeleteFinished(ctx context.Context, arg DeleteFinishedParams) ([]DeleteFinishedRow, error) {
 	rows, err := q.db.Query(ctx, DeleteFinished,
@@ -782,7 +782,7 @@ WITH taken AS MATERIALIZED (
 ), deleted AS (
     DELETE FROM durable.runs
     WHERE id = ANY (ARRAY(SELECT taken.run_id FROM taken))
-      AND state = 0
+      AND state = durable.pending()
     RETURNING id
 ), attempts_deleted AS (
     DELETE FROM durable.attempts
@@ -859,7 +859,9 @@ WITH taken AS MATERIALIZED (
         LATERAL (
             SELECT place.ctid
             FROM durable.runs pending
-            JOIN durable.waiting place ON place.gate = ANY (pending.gates || 0::bigint)
+            JOIN durable.waiting place ON place.gate = ANY (
+                    pending.gates || durable.all_permits()::bigint
+                )
                 AND place.run_id = pending.id
             WHERE pending.id = asked.run_id
               AND place.lane = asked.lane
@@ -873,23 +875,23 @@ WITH taken AS MATERIALIZED (
 ), deleted AS (
     DELETE FROM durable.runs
     WHERE id = ANY (ARRAY(SELECT taken.run_id FROM taken))
-      AND state = 0
-    RETURNING id, 5 AS state, strict
+      AND state = durable.pending()
+    RETURNING id, durable.cancelled() AS state, strict
 ), finished AS (
     DELETE FROM durable.permits
     USING deleted
     WHERE deleted.strict IS NOT NULL
       AND permits.gate = ANY (deleted.strict)
       AND permits.owner = deleted.id
-      AND (permits.until = 'f' OR deleted.state <> 4)
+      AND (permits.until = durable.until_finished() OR deleted.state <> durable.dead())
     RETURNING permits.gate
 ), touched AS (
     SELECT finished.gate FROM finished
     UNION ALL
-    SELECT taken.gate FROM taken WHERE taken.more AND taken.gate <> 0
+    SELECT taken.gate FROM taken WHERE taken.more AND taken.gate <> durable.all_permits()
 ), freed AS (
     INSERT INTO durable.turns (line, due_at, gate)
-    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    SELECT durable.line_of_gate(freed.gate), clock_timestamp(), freed.gate
     FROM (SELECT DISTINCT touched.gate FROM touched) freed
     RETURNING line
 ), attempts_deleted AS (
@@ -1069,7 +1071,6 @@ func (q *Queries) LockKeyOf(ctx context.Context, arg LockKeyOfParams) error {
 }
 
 const Operable = `-- name: Operable :many
-
 SELECT
     runs.id,
     runs.state,
@@ -1106,7 +1107,6 @@ type OperableRow struct {
 	Acknowledged bool
 }
 
-// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 // What decides which of the statements below is tried; each checks again.
 // Index: runs_pkey, lanes_pkey, problems_pkey. Locks: none.
 func (q *Queries) Operable(ctx context.Context, arg OperableParams) ([]OperableRow, error) {
@@ -1164,7 +1164,7 @@ WITH locked_runs AS MATERIALIZED (
     SELECT id, claim_id, (cancel IS NULL) AS fresh
     FROM durable.runs
     WHERE id = ANY ($1::uuid[])
-      AND state = 1
+      AND state = durable.running()
     FOR NO KEY UPDATE SKIP LOCKED
 ), requested AS (
     UPDATE durable.runs
@@ -1174,7 +1174,7 @@ WITH locked_runs AS MATERIALIZED (
             FROM locked_runs
             WHERE locked_runs.fresh
         ))
-      AND state = 1
+      AND state = durable.running()
     RETURNING id
 ), notified AS (
     INSERT INTO durable.cancels (claim_id, run_id)
@@ -1239,12 +1239,12 @@ WITH locked_runs AS MATERIALIZED (
     SELECT id
     FROM durable.runs
     WHERE id = ANY ($1::uuid[])
-      AND state IN (4, 5)
+      AND state IN (durable.dead(), durable.cancelled())
       AND (key IS NULL OR $2::boolean)
     FOR NO KEY UPDATE SKIP LOCKED
 ), retried AS (
     UPDATE durable.runs
-    SET state = 0,
+    SET state = durable.pending(),
         due_at = now(),
         attempt = 0,
         crash_count = 0,
@@ -1254,17 +1254,17 @@ WITH locked_runs AS MATERIALIZED (
         expires_at = NULL,
         finished_at = NULL
     WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
-      AND state IN (4, 5)
+      AND state IN (durable.dead(), durable.cancelled())
     RETURNING id, lane, due_at, gates, limits, strict
 ), listed AS (
     INSERT INTO durable.limit_lanes (limit_id, lane)
-    SELECT DISTINCT (abs(own.gate) >> 43)::int, retried.lane
+    SELECT DISTINCT durable.limit_of(abs(own.gate)), retried.lane
     FROM retried
     CROSS JOIN LATERAL pg_catalog.unnest(retried.gates) AS own (gate)
     WHERE NOT EXISTS (
         SELECT
         FROM durable.limit_lanes known
-        WHERE known.limit_id = (abs(own.gate) >> 43)::int
+        WHERE known.limit_id = durable.limit_of(abs(own.gate))
           AND known.lane = retried.lane
     )
     ORDER BY 1, 2
@@ -1277,42 +1277,11 @@ WITH locked_runs AS MATERIALIZED (
 ), lined AS (
     INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
     SELECT
-        coalesce(
-            CASE
-                WHEN retried.strict IS NULL THEN retried.gates[1]
-                ELSE (
-                    SELECT retried.gates[wanted.place]
-                    FROM pg_catalog.generate_subscripts(retried.gates, 1) AS wanted (place)
-                    WHERE (
-                        retried.gates[wanted.place] <> ALL (retried.strict)
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = retried.gates[wanted.place]
-                              AND permits.owner = retried.id
-                        )
-                      )
-                      AND (
-                        retried.gates[wanted.place] > 0
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = ANY (retried.strict)
-                              AND permits.owner = retried.id
-                        )
-                      )
-                    ORDER BY wanted.place
-                    LIMIT 1
-                )
-            END,
-            0
-        ),
+        durable.waits_at(retried.id, retried.gates, retried.strict),
         retried.lane,
         retried.due_at,
         retried.id,
-        pg_catalog.cardinality(retried.gates) <> 1
-            OR pg_catalog.cardinality(retried.limits) <> 1
-            OR retried.limits[1] ~ '[*!]'
+        durable.is_more(retried.gates, retried.limits)
     FROM retried
     WHERE retried.gates IS NOT NULL
     RETURNING gate, lane, due_at
@@ -1406,7 +1375,7 @@ SELECT EXISTS (
     SELECT
     FROM durable.runs
     WHERE id = $1
-      AND state < 2
+      AND durable.is_unfinished(state)
 )::boolean AS unfinished
 `
 

@@ -93,13 +93,12 @@ func (q *Queries) ProgressOf(ctx context.Context, arg ProgressOfParams) ([]Progr
 }
 
 const Report = `-- name: Report :execrows
-
 WITH locked_run AS MATERIALIZED (
     SELECT id
     FROM durable.runs
     WHERE id = $4
       AND claim_id = $5::uuid
-      AND state = 1
+      AND state = durable.running()
     FOR NO KEY UPDATE NOWAIT
 )
 INSERT INTO durable.progress (run_id, updated_at, fraction, note, checkpoint)
@@ -125,7 +124,6 @@ type ReportParams struct {
 	ClaimID    uuid.UUID
 }
 
-// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 // Stores the progress of a run, or its checkpoint; what is null stays as it is. No row:
 // the run no longer belongs to the claim.
 // Index: runs_pkey, then progress_pkey. Locks: the run while it still belongs to the

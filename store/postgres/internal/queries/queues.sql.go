@@ -46,7 +46,7 @@ FROM (
     FROM durable.queues
 ) named
 LEFT JOIN durable.queues ON queues.name = named.name
-LEFT JOIN durable.limits ON limits.id = (queues.cap >> 43)::int
+LEFT JOIN durable.limits ON limits.id = durable.limit_of(queues.cap)
 ORDER BY named.name
 `
 

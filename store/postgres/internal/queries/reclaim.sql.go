@@ -174,7 +174,6 @@ type ExpiredLeaseRow struct {
 	Server  int64
 }
 
-// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 // Crash policies: 0 retry, 1 dead. Outcomes of an attempt: 7 crash.
 // The first question of every reclaim, and mostly the only one: held says whether there
 // is any lease, expired whether one has expired, soon whether one will within so many
@@ -257,7 +256,7 @@ WITH expired AS MATERIALIZED (
     FROM durable.runs
     WHERE id = ANY (ARRAY(SELECT unnest(expired.run_ids) FROM expired))
       AND claim_id = ANY (ARRAY(SELECT expired.claim_id FROM expired))
-      AND state = 1
+      AND state = durable.running()
       AND id <> ALL ($5::uuid[])
       AND ($6::uuid[] IS NULL OR id = ANY ($6::uuid[]))
     LIMIT $7
@@ -270,16 +269,16 @@ WITH expired AS MATERIALIZED (
         due_at = now(),
         state = CASE
             WHEN
-                on_crash <> 0
+                on_crash <> durable.crash_retry()
                 OR crash_count + 1 >= $9::int
                 AND (SELECT expired.alone FROM expired WHERE expired.claim_id = runs.claim_id)
-                THEN 4
-            WHEN cancel IS NOT NULL THEN 5
-            ELSE 0
+                THEN durable.dead()
+            WHEN cancel IS NOT NULL THEN durable.cancelled()
+            ELSE durable.pending()
         END,
         finished_at = CASE
             WHEN
-                on_crash <> 0
+                on_crash <> durable.crash_retry()
                 OR crash_count + 1 >= $9::int
                 AND (SELECT expired.alone FROM expired WHERE expired.claim_id = runs.claim_id)
                 OR cancel IS NOT NULL
@@ -288,7 +287,7 @@ WITH expired AS MATERIALIZED (
         lane = CASE WHEN crash_count + 1 >= $10::int THEN -abs(lane) ELSE lane END
     WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
       AND claim_id = ANY (ARRAY(SELECT expired.claim_id FROM expired))
-      AND state = 1
+      AND state = durable.running()
     RETURNING
         id, lane, due_at, state, crash_count, attempt, fence, started_at, worker, on_crash, cancel,
         gates, limits, strict
@@ -306,63 +305,25 @@ WITH expired AS MATERIALIZED (
         reclaimed.cancel,
         lanes.queue,
         lanes.job,
-        coalesce(
-            (
-                SELECT workers.name
-                FROM durable.workers
-                WHERE workers.id = reclaimed.worker
-            ),
-            '?'
-        )::text AS worker
+        coalesce(durable.worker_name(reclaimed.worker), '?')::text AS worker
     FROM reclaimed
     JOIN durable.lanes ON lanes.id = abs(reclaimed.lane)
 ), queued AS (
     INSERT INTO durable.ready (lane, due_at, run_id)
     SELECT reclaimed.lane, reclaimed.due_at, reclaimed.id
     FROM reclaimed
-    WHERE reclaimed.state = 0
+    WHERE reclaimed.state = durable.pending()
       AND reclaimed.gates IS NULL
 ), lined AS (
     INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
     SELECT
-        coalesce(
-            CASE
-                WHEN reclaimed.strict IS NULL THEN reclaimed.gates[1]
-                ELSE (
-                    SELECT reclaimed.gates[wanted.place]
-                    FROM pg_catalog.generate_subscripts(reclaimed.gates, 1) AS wanted (place)
-                    WHERE (
-                        reclaimed.gates[wanted.place] <> ALL (reclaimed.strict)
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = reclaimed.gates[wanted.place]
-                              AND permits.owner = reclaimed.id
-                        )
-                      )
-                      AND (
-                        reclaimed.gates[wanted.place] > 0
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = ANY (reclaimed.strict)
-                              AND permits.owner = reclaimed.id
-                        )
-                      )
-                    ORDER BY wanted.place
-                    LIMIT 1
-                )
-            END,
-            0
-        ),
+        durable.waits_at(reclaimed.id, reclaimed.gates, reclaimed.strict),
         reclaimed.lane,
         reclaimed.due_at,
         reclaimed.id,
-        pg_catalog.cardinality(reclaimed.gates) <> 1
-            OR pg_catalog.cardinality(reclaimed.limits) <> 1
-            OR reclaimed.limits[1] ~ '[*!]'
+        durable.is_more(reclaimed.gates, reclaimed.limits)
     FROM reclaimed
-    WHERE reclaimed.state = 0
+    WHERE reclaimed.state = durable.pending()
       AND reclaimed.gates IS NOT NULL
     RETURNING gate, lane, due_at
 ), announced AS (
@@ -377,7 +338,7 @@ WITH expired AS MATERIALIZED (
         crashed.id,
         crashed.fence,
         crashed.attempt + 1,
-        7,
+        durable.crash(),
         crashed.worker,
         coalesce(crashed.started_at, now()),
         now(),
@@ -391,9 +352,9 @@ WITH expired AS MATERIALIZED (
         now(),
         crashed.state,
         CASE
-            WHEN crashed.state = 5
+            WHEN crashed.state = durable.cancelled()
                 THEN crashed.cancel
-            WHEN crashed.on_crash <> 0
+            WHEN crashed.on_crash <> durable.crash_retry()
                 THEN $12::text
             ELSE format(
                 $13::text,
@@ -402,7 +363,7 @@ WITH expired AS MATERIALIZED (
         END,
         abs(crashed.lane)
     FROM crashed
-    WHERE crashed.state >= 4
+    WHERE durable.is_problem(crashed.state)
     ON CONFLICT DO NOTHING
 ), ended AS (
     DELETE FROM durable.leases
@@ -412,7 +373,7 @@ WITH expired AS MATERIALIZED (
           FROM durable.runs
           WHERE runs.id = ANY (leases.run_ids)
             AND runs.claim_id = leases.claim_id
-            AND runs.state = 1
+            AND runs.state = durable.running()
             AND runs.id NOT IN (SELECT locked_runs.id FROM locked_runs)
       )
     RETURNING claim_id
@@ -433,19 +394,19 @@ WITH expired AS MATERIALIZED (
     FROM reclaimed
     JOIN durable.limit_lanes known ON known.lane = -reclaimed.lane
     WHERE reclaimed.lane < 0
-      AND reclaimed.state = 0
+      AND reclaimed.state = durable.pending()
       AND reclaimed.gates IS NOT NULL
     ORDER BY 1, 2
     ON CONFLICT DO NOTHING
 ), listed AS (
     INSERT INTO durable.limit_lanes (limit_id, lane)
-    SELECT DISTINCT (abs(own.gate) >> 43)::int, reclaimed.lane
+    SELECT DISTINCT durable.limit_of(abs(own.gate)), reclaimed.lane
     FROM reclaimed
     CROSS JOIN LATERAL pg_catalog.unnest(reclaimed.gates) AS own (gate)
     WHERE NOT EXISTS (
         SELECT
         FROM durable.limit_lanes known
-        WHERE known.limit_id = (abs(own.gate) >> 43)::int
+        WHERE known.limit_id = durable.limit_of(abs(own.gate))
           AND known.lane = reclaimed.lane
     )
     ORDER BY 1, 2
@@ -465,19 +426,7 @@ WITH expired AS MATERIALIZED (
             coalesce(array_agg(staying.run ORDER BY staying.run), '{}'),
             CASE
                 WHEN permits.k = cardinality(permits.runs) THEN count(*)
-                ELSE coalesce(
-                    sum(
-                        (
-                            SELECT coalesce(
-                                runs.weights[array_position(runs.gates, permits.gate)],
-                                1
-                            )
-                            FROM durable.runs
-                            WHERE runs.id = staying.run
-                        )
-                    ),
-                    0
-                )
+                ELSE coalesce(sum(durable.weight_of(staying.run, permits.gate)), 0)
             END
         FROM unnest(permits.runs) AS staying (run)
         WHERE staying.run NOT IN (SELECT gone.id FROM gone)
@@ -494,7 +443,7 @@ WITH expired AS MATERIALIZED (
 ), over AS (
     SELECT reclaimed.id, reclaimed.state, reclaimed.strict, NULL::text[] AS gives
     FROM reclaimed
-    WHERE reclaimed.state >= 2
+    WHERE durable.is_ended(reclaimed.state)
       AND reclaimed.strict IS NOT NULL
     UNION ALL
     SELECT runs.id, runs.state, runs.strict, runs.gives
@@ -506,14 +455,14 @@ WITH expired AS MATERIALIZED (
               AND expired.claim_id IN (SELECT ended.claim_id FROM ended)
         ))
       AND runs.claim_id = ANY (ARRAY(SELECT ended.claim_id FROM ended))
-      AND runs.state >= 2
+      AND durable.is_ended(runs.state)
 ), finished AS (
     DELETE FROM durable.permits
     USING over
     WHERE over.strict IS NOT NULL
       AND permits.gate = ANY (over.strict)
       AND permits.owner = over.id
-      AND (permits.until = 'f' OR over.state <> 4)
+      AND (permits.until = durable.until_finished() OR over.state <> durable.dead())
     RETURNING permits.gate
 ), given_back AS (
     DELETE FROM durable.permits
@@ -523,11 +472,11 @@ WITH expired AS MATERIALIZED (
             split_part(over.gives[given.place], ':', 2)::uuid AS owner
         FROM over
         CROSS JOIN generate_subscripts(over.gives, 1) AS given (place)
-        WHERE over.state = 2
+        WHERE over.state = durable.succeeded()
     ) back
     WHERE permits.gate = back.gate
       AND permits.owner = back.owner
-      AND permits.until = 'x'
+      AND permits.until = durable.until_expires()
     RETURNING permits.gate
 ), touched AS (
     SELECT released.gate FROM released
@@ -539,7 +488,7 @@ WITH expired AS MATERIALIZED (
     SELECT given_back.gate FROM given_back
 ), freed AS (
     INSERT INTO durable.turns (line, due_at, gate)
-    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    SELECT durable.line_of_gate(freed.gate), clock_timestamp(), freed.gate
     FROM (SELECT DISTINCT touched.gate FROM touched) freed
     RETURNING line
 )
@@ -728,7 +677,7 @@ WHERE runs.id = ANY (ARRAY(
         WHERE leases.claim_id = $1
     ))
   AND runs.claim_id = $1
-  AND runs.state = 1
+  AND runs.state = durable.running()
   AND runs.id <> ALL ($2::uuid[])
 LIMIT $3
 `

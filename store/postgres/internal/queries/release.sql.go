@@ -24,7 +24,6 @@ type HoldLeasesParams struct {
 	Claims []uuid.UUID
 }
 
-// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 // Permits of limited runs, and what goes with their end. Who releases one inserts a turn on
 // the line of its limit in the same transaction, whether or not a waiter is seen: the
 // waiter may be in a transaction that this one does not see yet.
@@ -45,13 +44,13 @@ WITH gone AS MATERIALIZED (
         leases.gates,
         $2::boolean
             AND (
-                (pg_column_size(leases.run_ids) - 20) / 16 = $3::int
+                durable.runs_of(leases.run_ids) = $3::int
                 OR NOT EXISTS (
                     SELECT
                     FROM durable.runs
                     WHERE runs.id = ANY (leases.run_ids)
                       AND runs.claim_id = leases.claim_id
-                      AND runs.state = 1
+                      AND runs.state = durable.running()
                 )
             ) AS whole
     FROM durable.leases
@@ -68,19 +67,7 @@ WITH gone AS MATERIALIZED (
             coalesce(array_agg(staying.run ORDER BY staying.run), '{}'),
             CASE
                 WHEN permits.k = cardinality(permits.runs) THEN count(*)
-                ELSE coalesce(
-                    sum(
-                        (
-                            SELECT coalesce(
-                                runs.weights[array_position(runs.gates, permits.gate)],
-                                1
-                            )
-                            FROM durable.runs
-                            WHERE runs.id = staying.run
-                        )
-                    ),
-                    0
-                )
+                ELSE coalesce(sum(durable.weight_of(staying.run, permits.gate)), 0)
             END
         FROM unnest(permits.runs) AS staying (run)
         WHERE staying.run NOT IN (SELECT gone.id FROM gone)
@@ -99,20 +86,12 @@ WITH gone AS MATERIALIZED (
     SELECT reduced.gate FROM reduced
 ), freed AS (
     INSERT INTO durable.turns (line, due_at, gate)
-    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    SELECT durable.line_of_gate(freed.gate), clock_timestamp(), freed.gate
     FROM (SELECT DISTINCT touched.gate FROM touched) freed
 ), wanted AS (
     SELECT
-        (1 << 30) + (touched.gate >> 43)::int AS line,
-        last.more OR (
-            SELECT coalesce(sum(permits.k), 0)
-            FROM durable.permits
-            WHERE permits.gate = touched.gate
-        ) >= (
-            SELECT limits.most - 1 - limits.most / 8
-            FROM durable.limits
-            WHERE limits.id = (touched.gate >> 43)::int
-        ) AS blocked
+        durable.line_of_gate(touched.gate) AS line,
+        last.more OR durable.used(touched.gate) >= durable.few_free_from(touched.gate) AS blocked
     FROM touched
     CROSS JOIN LATERAL (
         (
@@ -193,14 +172,14 @@ WITH over AS MATERIALIZED (
         )
       AND runs.id = ANY ($2::uuid[])
       AND runs.claim_id = $1::uuid
-      AND runs.state >= 2
+      AND durable.is_ended(runs.state)
 ), finished AS (
     DELETE FROM durable.permits
     USING over
     WHERE over.strict IS NOT NULL
       AND permits.gate = ANY (over.strict)
       AND permits.owner = over.id
-      AND (permits.until = 'f' OR over.state <> 4)
+      AND (permits.until = durable.until_finished() OR over.state <> durable.dead())
     RETURNING permits.gate
 ), given_back AS (
     DELETE FROM durable.permits
@@ -210,11 +189,11 @@ WITH over AS MATERIALIZED (
             split_part(over.gives[given.place], ':', 2)::uuid AS owner
         FROM over
         CROSS JOIN generate_subscripts(over.gives, 1) AS given (place)
-        WHERE over.state = 2
+        WHERE over.state = durable.succeeded()
     ) back
     WHERE permits.gate = back.gate
       AND permits.owner = back.owner
-      AND permits.until = 'x'
+      AND permits.until = durable.until_expires()
     RETURNING permits.gate
 ), touched AS (
     SELECT finished.gate FROM finished
@@ -222,11 +201,11 @@ WITH over AS MATERIALIZED (
     SELECT given_back.gate FROM given_back
 ), freed AS (
     INSERT INTO durable.turns (line, due_at, gate)
-    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    SELECT durable.line_of_gate(freed.gate), clock_timestamp(), freed.gate
     FROM (SELECT DISTINCT touched.gate FROM touched) freed
 )
 SELECT ARRAY(
-    SELECT DISTINCT (1 << 30) + (touched.gate >> 43)::int
+    SELECT DISTINCT durable.line_of_gate(touched.gate)
     FROM touched
 )::int[] AS wanted
 `
@@ -260,15 +239,15 @@ WITH held AS MATERIALIZED (
     FROM durable.leases
     WHERE leases.claim_id = $1::uuid
       AND leases.strict IS NOT TRUE
-      AND (pg_column_size(leases.run_ids) - 20) / 16 = cardinality($2::uuid[])
+      AND durable.runs_of(leases.run_ids) = cardinality($2::uuid[])
     FOR KEY SHARE SKIP LOCKED
 ), settled AS (
     UPDATE durable.runs
-    SET state = 2,
+    SET state = durable.succeeded(),
         finished_at = now()
     WHERE id = ANY ($2::uuid[])
       AND claim_id = (SELECT held.claim_id FROM held)
-      AND state = 1
+      AND state = durable.running()
     RETURNING id
 ), ended AS (
     DELETE FROM durable.leases
@@ -285,20 +264,12 @@ WITH held AS MATERIALIZED (
     RETURNING gate
 ), freed AS (
     INSERT INTO durable.turns (line, due_at, gate)
-    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    SELECT durable.line_of_gate(freed.gate), clock_timestamp(), freed.gate
     FROM (SELECT DISTINCT touched.gate FROM touched) freed
 ), wanted AS (
     SELECT
-        (1 << 30) + (touched.gate >> 43)::int AS line,
-        last.more OR (
-            SELECT coalesce(sum(permits.k), 0)
-            FROM durable.permits
-            WHERE permits.gate = touched.gate
-        ) >= (
-            SELECT limits.most - 1 - limits.most / 8
-            FROM durable.limits
-            WHERE limits.id = (touched.gate >> 43)::int
-        ) AS blocked
+        durable.line_of_gate(touched.gate) AS line,
+        last.more OR durable.used(touched.gate) >= durable.few_free_from(touched.gate) AS blocked
     FROM touched
     CROSS JOIN LATERAL (
         (

@@ -592,7 +592,6 @@ func (q *Queries) NextEvaluation(ctx context.Context, arg NextEvaluationParams) 
 }
 
 const TryEvaluate = `-- name: TryEvaluate :one
-
 SELECT
     pg_try_advisory_xact_lock($1::bigint)::boolean AS mine,
     now()::timestamptz AS now
@@ -607,7 +606,6 @@ type TryEvaluateRow struct {
 	Now  time.Time
 }
 
-// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 // One materializer at a time, and none waits; the lock ends with the transaction.
 func (q *Queries) TryEvaluate(ctx context.Context, arg TryEvaluateParams) (TryEvaluateRow, error) {
 	row := q.db.QueryRow(ctx, TryEvaluate, arg.Key)
@@ -629,7 +627,7 @@ const UnfinishedOfSchedule = `-- name: UnfinishedOfSchedule :many
 SELECT id
 FROM durable.runs
 WHERE schedule = $1::int
-  AND state < 2
+  AND durable.is_unfinished(state)
 LIMIT $2::int
 `
 
@@ -664,7 +662,7 @@ const UnfinishedRuns = `-- name: UnfinishedRuns :many
 SELECT id
 FROM durable.runs
 WHERE id = ANY ($1::uuid[])
-  AND state < 2
+  AND durable.is_unfinished(state)
 `
 
 type UnfinishedRunsParams struct {

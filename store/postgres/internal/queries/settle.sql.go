@@ -17,7 +17,7 @@ WITH locked_runs AS MATERIALIZED (
     FROM durable.runs
     WHERE id = ANY ($1::uuid[])
       AND claim_id = $2::uuid
-      AND state = 1
+      AND state = durable.running()
     FOR NO KEY UPDATE SKIP LOCKED
 )
 SELECT
@@ -26,7 +26,7 @@ SELECT
 FROM durable.runs
 WHERE id = ANY ($1::uuid[])
   AND claim_id = $2::uuid
-  AND state = 1
+  AND state = durable.running()
 `
 
 type FreeRunsParams struct {
@@ -64,11 +64,11 @@ func (q *Queries) FreeRuns(ctx context.Context, arg FreeRunsParams) ([]FreeRunsR
 const SettleLast = `-- name: SettleLast :many
 WITH settled AS (
     UPDATE durable.runs
-    SET state = 2,
+    SET state = durable.succeeded(),
         finished_at = now()
     WHERE id = ANY ($1::uuid[])
       AND claim_id = $2::uuid
-      AND state = 1
+      AND state = durable.running()
     RETURNING id
 ), ended AS (
     DELETE FROM durable.leases
@@ -80,14 +80,14 @@ WITH settled AS (
         ))
       AND (
           $3::int = 0
-          OR (pg_column_size(run_ids) - 20) / 16 = $3::int
+          OR durable.runs_of(run_ids) = $3::int
           OR NOT EXISTS (
               SELECT
               FROM durable.runs
               WHERE runs.id = ANY (leases.run_ids)
                 AND runs.id <> ALL ($1::uuid[])
                 AND runs.claim_id = leases.claim_id
-                AND runs.state = 1
+                AND runs.state = durable.running()
           )
       )
 )
@@ -130,34 +130,35 @@ const SettleLimited = `-- name: SettleLimited :many
 WITH settled AS (
     UPDATE durable.runs
     SET state = CASE
-            WHEN cancel IS NOT NULL AND $1::jsonb -> (id::text) ->> 0 = '0' THEN 5
-            ELSE ($1::jsonb -> (id::text) ->> 0)::smallint
+            WHEN cancel IS NOT NULL AND durable.outcome_is_pending($1::jsonb, id)
+                THEN durable.cancelled()
+            ELSE durable.outcome_state($1::jsonb, id)::smallint
         END,
         due_at = CASE
-            WHEN cancel IS NULL AND $1::jsonb -> (id::text) ->> 0 = '0'
+            WHEN cancel IS NULL AND durable.outcome_is_pending($1::jsonb, id)
                 THEN now()
-                    + ($1::jsonb -> (id::text) ->> 1)::bigint * interval '1 microsecond'
+                    + durable.outcome_delay($1::jsonb, id)::bigint * interval '1 microsecond'
             ELSE due_at
         END,
-        attempt = attempt - ($1::jsonb -> (id::text) ->> 2)::int,
-        result = ($1::jsonb -> (id::text) ->> 6)::json,
+        attempt = attempt - durable.outcome_refund($1::jsonb, id)::int,
+        result = durable.outcome_result($1::jsonb, id)::json,
         finished_at = CASE
-            WHEN cancel IS NOT NULL OR $1::jsonb -> (id::text) ->> 0 <> '0' THEN now()
+            WHEN cancel IS NOT NULL OR durable.outcome_is_ended($1::jsonb, id) THEN now()
         END
     WHERE id = ANY ($2::uuid[])
       AND claim_id = $3::uuid
-      AND state = 1
+      AND state = durable.running()
     RETURNING
         id, lane, state, due_at, attempt, fence, started_at, cancel, gates, limits, weights, strict
 ), listed AS (
     INSERT INTO durable.limit_lanes (limit_id, lane)
-    SELECT DISTINCT (abs(own.gate) >> 43)::int, settled.lane
+    SELECT DISTINCT durable.limit_of(abs(own.gate)), settled.lane
     FROM settled
     CROSS JOIN LATERAL pg_catalog.unnest(settled.gates) AS own (gate)
     WHERE NOT EXISTS (
         SELECT
         FROM durable.limit_lanes known
-        WHERE known.limit_id = (abs(own.gate) >> 43)::int
+        WHERE known.limit_id = durable.limit_of(abs(own.gate))
           AND known.lane = settled.lane
     )
     ORDER BY 1, 2
@@ -165,44 +166,13 @@ WITH settled AS (
 ), lined AS (
     INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
     SELECT
-        coalesce(
-            CASE
-                WHEN settled.strict IS NULL THEN settled.gates[1]
-                ELSE (
-                    SELECT settled.gates[wanted.place]
-                    FROM pg_catalog.generate_subscripts(settled.gates, 1) AS wanted (place)
-                    WHERE (
-                        settled.gates[wanted.place] <> ALL (settled.strict)
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = settled.gates[wanted.place]
-                              AND permits.owner = settled.id
-                        )
-                      )
-                      AND (
-                        settled.gates[wanted.place] > 0
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = ANY (settled.strict)
-                              AND permits.owner = settled.id
-                        )
-                      )
-                    ORDER BY wanted.place
-                    LIMIT 1
-                )
-            END,
-            0
-        ),
+        durable.waits_at(settled.id, settled.gates, settled.strict),
         settled.lane,
         settled.due_at,
         settled.id,
-        pg_catalog.cardinality(settled.gates) <> 1
-            OR pg_catalog.cardinality(settled.limits) <> 1
-            OR settled.limits[1] ~ '[*!]'
+        durable.is_more(settled.gates, settled.limits)
     FROM settled
-    WHERE settled.state = 0
+    WHERE settled.state = durable.pending()
     RETURNING gate, lane, due_at
 ), announced AS (
     INSERT INTO durable.turns (line, due_at, gate)
@@ -216,13 +186,13 @@ WITH settled AS (
         coalesce(settled.weights[charged.place], 1)
     FROM settled
     CROSS JOIN generate_subscripts(settled.gates, 1) AS charged (place)
-    JOIN durable.limits ON limits.id = (settled.gates[charged.place] >> 43)::int
+    JOIN durable.limits ON limits.id = durable.limit_of(settled.gates[charged.place])
     WHERE settled.id = ANY ($4::uuid[])
-      AND limits.kind <> 1
+      AND limits.kind <> durable.limit_semaphore()
     RETURNING gate
 ), freed AS (
     INSERT INTO durable.turns (line, due_at, gate)
-    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    SELECT durable.line_of_gate(freed.gate), clock_timestamp(), freed.gate
     FROM (SELECT DISTINCT refunded.gate FROM refunded) freed
 ), recorded AS (
     INSERT INTO durable.attempts (
@@ -231,20 +201,21 @@ WITH settled AS (
     SELECT
         settled.id,
         settled.fence,
-        settled.attempt + ($1::jsonb -> (settled.id::text) ->> 2)::int,
-        ($1::jsonb -> (settled.id::text) ->> 3)::smallint,
+        settled.attempt + durable.outcome_refund($1::jsonb, settled.id)::int,
+        durable.outcome_kind($1::jsonb, settled.id)::smallint,
         $5::text,
         settled.started_at,
         least(
             now(),
             settled.started_at
-                + ($1::jsonb -> (settled.id::text) ->> 8)::bigint * interval '1 microsecond'
+                + durable.outcome_took($1::jsonb, settled.id)::bigint
+                    * interval '1 microsecond'
         ),
-        $1::jsonb -> (settled.id::text) ->> 4,
-        $1::jsonb -> (settled.id::text) ->> 5,
-        $1::jsonb -> (settled.id::text) ->> 7
+        durable.outcome_error($1::jsonb, settled.id),
+        durable.outcome_stack($1::jsonb, settled.id),
+        durable.outcome_log($1::jsonb, settled.id)
     FROM settled
-    WHERE $1::jsonb -> (settled.id::text) ->> 3 IS NOT NULL
+    WHERE durable.outcome_kind($1::jsonb, settled.id) IS NOT NULL
     ON CONFLICT DO NOTHING
 ), reported AS (
     INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
@@ -253,12 +224,12 @@ WITH settled AS (
         now(),
         settled.state,
         CASE
-            WHEN $1::jsonb -> (settled.id::text) ->> 0 = '0' THEN settled.cancel
-            ELSE $1::jsonb -> (settled.id::text) ->> 4
+            WHEN durable.outcome_is_pending($1::jsonb, settled.id) THEN settled.cancel
+            ELSE durable.outcome_error($1::jsonb, settled.id)
         END,
         abs(settled.lane)
     FROM settled
-    WHERE settled.state >= 4
+    WHERE durable.is_problem(settled.state)
     ON CONFLICT DO NOTHING
 )
 SELECT settled.id
@@ -323,29 +294,30 @@ const SettleRuns = `-- name: SettleRuns :many
 WITH settled AS (
     UPDATE durable.runs
     SET state = CASE
-            WHEN cancel IS NOT NULL AND $1::jsonb -> (id::text) ->> 0 = '0' THEN 5
-            ELSE ($1::jsonb -> (id::text) ->> 0)::smallint
+            WHEN cancel IS NOT NULL AND durable.outcome_is_pending($1::jsonb, id)
+                THEN durable.cancelled()
+            ELSE durable.outcome_state($1::jsonb, id)::smallint
         END,
         due_at = CASE
-            WHEN cancel IS NULL AND $1::jsonb -> (id::text) ->> 0 = '0'
+            WHEN cancel IS NULL AND durable.outcome_is_pending($1::jsonb, id)
                 THEN now()
-                    + ($1::jsonb -> (id::text) ->> 1)::bigint * interval '1 microsecond'
+                    + durable.outcome_delay($1::jsonb, id)::bigint * interval '1 microsecond'
             ELSE due_at
         END,
-        attempt = attempt - ($1::jsonb -> (id::text) ->> 2)::int,
-        result = ($1::jsonb -> (id::text) ->> 6)::json,
+        attempt = attempt - durable.outcome_refund($1::jsonb, id)::int,
+        result = durable.outcome_result($1::jsonb, id)::json,
         finished_at = CASE
-            WHEN cancel IS NOT NULL OR $1::jsonb -> (id::text) ->> 0 <> '0' THEN now()
+            WHEN cancel IS NOT NULL OR durable.outcome_is_ended($1::jsonb, id) THEN now()
         END
     WHERE id = ANY ($2::uuid[])
       AND claim_id = $3::uuid
-      AND state = 1
+      AND state = durable.running()
     RETURNING id, lane, state, due_at, attempt, fence, started_at, cancel
 ), queued AS (
     INSERT INTO durable.ready (lane, due_at, run_id)
     SELECT settled.lane, settled.due_at, settled.id
     FROM settled
-    WHERE settled.state = 0
+    WHERE settled.state = durable.pending()
 ), recorded AS (
     INSERT INTO durable.attempts (
         run_id, fence, number, outcome, worker, started_at, ended_at, error, stack, log
@@ -353,20 +325,21 @@ WITH settled AS (
     SELECT
         settled.id,
         settled.fence,
-        settled.attempt + ($1::jsonb -> (settled.id::text) ->> 2)::int,
-        ($1::jsonb -> (settled.id::text) ->> 3)::smallint,
+        settled.attempt + durable.outcome_refund($1::jsonb, settled.id)::int,
+        durable.outcome_kind($1::jsonb, settled.id)::smallint,
         $4::text,
         settled.started_at,
         least(
             now(),
             settled.started_at
-                + ($1::jsonb -> (settled.id::text) ->> 8)::bigint * interval '1 microsecond'
+                + durable.outcome_took($1::jsonb, settled.id)::bigint
+                    * interval '1 microsecond'
         ),
-        $1::jsonb -> (settled.id::text) ->> 4,
-        $1::jsonb -> (settled.id::text) ->> 5,
-        $1::jsonb -> (settled.id::text) ->> 7
+        durable.outcome_error($1::jsonb, settled.id),
+        durable.outcome_stack($1::jsonb, settled.id),
+        durable.outcome_log($1::jsonb, settled.id)
     FROM settled
-    WHERE $1::jsonb -> (settled.id::text) ->> 3 IS NOT NULL
+    WHERE durable.outcome_kind($1::jsonb, settled.id) IS NOT NULL
     ON CONFLICT DO NOTHING
 ), reported AS (
     INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
@@ -375,12 +348,12 @@ WITH settled AS (
         now(),
         settled.state,
         CASE
-            WHEN $1::jsonb -> (settled.id::text) ->> 0 = '0' THEN settled.cancel
-            ELSE $1::jsonb -> (settled.id::text) ->> 4
+            WHEN durable.outcome_is_pending($1::jsonb, settled.id) THEN settled.cancel
+            ELSE durable.outcome_error($1::jsonb, settled.id)
         END,
         abs(settled.lane)
     FROM settled
-    WHERE settled.state >= 4
+    WHERE durable.is_problem(settled.state)
     ON CONFLICT DO NOTHING
 )
 SELECT settled.id
@@ -436,13 +409,12 @@ func (q *Queries) SettleRuns(ctx context.Context, arg SettleRunsParams) ([]uuid.
 }
 
 const SettleSuccesses = `-- name: SettleSuccesses :many
-
 UPDATE durable.runs
-SET state = 2,
+SET state = durable.succeeded(),
     finished_at = now()
 WHERE id = ANY ($1::uuid[])
   AND claim_id = $2::uuid
-  AND state = 1
+  AND state = durable.running()
 RETURNING id
 `
 
@@ -451,7 +423,6 @@ type SettleSuccessesParams struct {
 	ClaimID uuid.UUID
 }
 
-// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 // Ends runs that succeeded. The ids returned are the verdict.
 // Index: runs_pkey. Locks: the runs that still belong to the claim, in id order; waits
 // for a transaction that has locked one (a reclaim), and checks the condition again
@@ -488,7 +459,7 @@ CROSS JOIN LATERAL (
     FROM durable.runs
     WHERE runs.id = asked.id
       AND runs.claim_id = asked.claim_id
-      AND runs.state = 1
+      AND runs.state = durable.running()
     LIMIT 1
 ) held
 `
@@ -531,13 +502,13 @@ WHERE claim_id = ANY (ARRAY(
     ))
   AND (
       $2::int = 0
-      OR (pg_column_size(run_ids) - 20) / 16 = $2::int
+      OR durable.runs_of(run_ids) = $2::int
       OR NOT EXISTS (
           SELECT
           FROM durable.runs
           WHERE runs.id = ANY (leases.run_ids)
             AND runs.claim_id = leases.claim_id
-            AND runs.state = 1
+            AND runs.state = durable.running()
       )
   )
 `
@@ -563,7 +534,10 @@ func (q *Queries) Unlease(ctx context.Context, arg UnleaseParams) error {
 const Verdicts = `-- name: Verdicts :many
 SELECT
     id,
-    (claim_id IS NOT DISTINCT FROM $1::uuid AND state <> 1)::boolean AS landed
+    (
+        claim_id IS NOT DISTINCT FROM $1::uuid
+        AND state <> durable.running()
+    )::boolean AS landed
 FROM durable.runs
 WHERE id = ANY ($2::uuid[])
 `

@@ -203,9 +203,7 @@ WITH RECURSIVE reported AS (
     ) further
 )
 SELECT
-    steps.at,
-    steps.queue,
-    steps.job,
+    steps.at, steps.queue, steps.job,
     sum(steps.enqueued)::bigint AS enqueued,
     sum(steps.succeeded)::bigint AS succeeded,
     sum(steps.failed)::bigint AS failed,
@@ -214,56 +212,30 @@ SELECT
     sum(steps.crashed)::bigint AS crashed,
     sum(steps.busy)::bigint AS busy,
     ARRAY[
-        coalesce(sum(steps.wait[1]), 0),
-        coalesce(sum(steps.wait[2]), 0),
-        coalesce(sum(steps.wait[3]), 0),
-        coalesce(sum(steps.wait[4]), 0),
-        coalesce(sum(steps.wait[5]), 0),
-        coalesce(sum(steps.wait[6]), 0),
-        coalesce(sum(steps.wait[7]), 0),
-        coalesce(sum(steps.wait[8]), 0),
-        coalesce(sum(steps.wait[9]), 0),
-        coalesce(sum(steps.wait[10]), 0),
-        coalesce(sum(steps.wait[11]), 0),
-        coalesce(sum(steps.wait[12]), 0),
-        coalesce(sum(steps.wait[13]), 0),
-        coalesce(sum(steps.wait[14]), 0),
-        coalesce(sum(steps.wait[15]), 0),
-        coalesce(sum(steps.wait[16]), 0)
+        coalesce(sum(steps.wait[1]), 0), coalesce(sum(steps.wait[2]), 0),
+        coalesce(sum(steps.wait[3]), 0), coalesce(sum(steps.wait[4]), 0),
+        coalesce(sum(steps.wait[5]), 0), coalesce(sum(steps.wait[6]), 0),
+        coalesce(sum(steps.wait[7]), 0), coalesce(sum(steps.wait[8]), 0),
+        coalesce(sum(steps.wait[9]), 0), coalesce(sum(steps.wait[10]), 0),
+        coalesce(sum(steps.wait[11]), 0), coalesce(sum(steps.wait[12]), 0),
+        coalesce(sum(steps.wait[13]), 0), coalesce(sum(steps.wait[14]), 0),
+        coalesce(sum(steps.wait[15]), 0), coalesce(sum(steps.wait[16]), 0)
     ]::bigint[] AS wait,
     ARRAY[
-        coalesce(sum(steps.took[1]), 0),
-        coalesce(sum(steps.took[2]), 0),
-        coalesce(sum(steps.took[3]), 0),
-        coalesce(sum(steps.took[4]), 0),
-        coalesce(sum(steps.took[5]), 0),
-        coalesce(sum(steps.took[6]), 0),
-        coalesce(sum(steps.took[7]), 0),
-        coalesce(sum(steps.took[8]), 0),
-        coalesce(sum(steps.took[9]), 0),
-        coalesce(sum(steps.took[10]), 0),
-        coalesce(sum(steps.took[11]), 0),
-        coalesce(sum(steps.took[12]), 0),
-        coalesce(sum(steps.took[13]), 0),
-        coalesce(sum(steps.took[14]), 0),
-        coalesce(sum(steps.took[15]), 0),
-        coalesce(sum(steps.took[16]), 0)
+        coalesce(sum(steps.took[1]), 0), coalesce(sum(steps.took[2]), 0),
+        coalesce(sum(steps.took[3]), 0), coalesce(sum(steps.took[4]), 0),
+        coalesce(sum(steps.took[5]), 0), coalesce(sum(steps.took[6]), 0),
+        coalesce(sum(steps.took[7]), 0), coalesce(sum(steps.took[8]), 0),
+        coalesce(sum(steps.took[9]), 0), coalesce(sum(steps.took[10]), 0),
+        coalesce(sum(steps.took[11]), 0), coalesce(sum(steps.took[12]), 0),
+        coalesce(sum(steps.took[13]), 0), coalesce(sum(steps.took[14]), 0),
+        coalesce(sum(steps.took[15]), 0), coalesce(sum(steps.took[16]), 0)
     ]::bigint[] AS took
 FROM (
     SELECT
-        date_bin(
-            ($1::bigint) * interval '1 microsecond',
-            kept.at,
-            timestamptz '2000-01-01 00:00:00+00'
-        )::timestamptz AS at,
-        reported.queue,
-        reported.job,
-        kept.enqueued,
-        kept.succeeded,
-        kept.failed,
-        kept.dead,
-        kept.cancelled,
-        kept.crashed,
+        durable.step_of(kept.at, $1::bigint)::timestamptz AS at,
+        reported.queue, reported.job,
+        kept.enqueued, kept.succeeded, kept.failed, kept.dead, kept.cancelled, kept.crashed,
         kept.busy,
         CASE WHEN $2::boolean THEN kept.wait || '{}' END AS wait,
         CASE WHEN $2::boolean THEN kept.took || '{}' END AS took

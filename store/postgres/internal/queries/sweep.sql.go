@@ -108,7 +108,7 @@ WITH unread AS MATERIALIZED (
     SELECT runs.id, runs.lane, runs.due_at, runs.gates
     FROM durable.runs
     WHERE runs.id = ANY ($1::uuid[])
-      AND runs.state = 0
+      AND runs.state = durable.pending()
       AND runs.gates IS NOT NULL
       AND EXISTS (
           SELECT
@@ -116,20 +116,20 @@ WITH unread AS MATERIALIZED (
           WHERE NOT EXISTS (
               SELECT
               FROM durable.limit_lanes
-              WHERE limit_lanes.limit_id = (abs(own.gate) >> 43)::int
+              WHERE limit_lanes.limit_id = durable.limit_of(abs(own.gate))
                 AND limit_lanes.lane = runs.lane
           )
       )
     FOR NO KEY UPDATE SKIP LOCKED
 ), listed AS (
     INSERT INTO durable.limit_lanes (limit_id, lane)
-    SELECT DISTINCT (abs(own.gate) >> 43)::int, unread.lane
+    SELECT DISTINCT durable.limit_of(abs(own.gate)), unread.lane
     FROM unread
     CROSS JOIN LATERAL pg_catalog.unnest(unread.gates) AS own (gate)
     WHERE NOT EXISTS (
         SELECT
         FROM durable.limit_lanes known
-        WHERE known.limit_id = (abs(own.gate) >> 43)::int
+        WHERE known.limit_id = durable.limit_of(abs(own.gate))
           AND known.lane = unread.lane
     )
     ORDER BY 1, 2
@@ -138,7 +138,7 @@ WITH unread AS MATERIALIZED (
     INSERT INTO durable.turns (line, due_at, gate)
     SELECT DISTINCT waiting.lane, waiting.due_at, waiting.gate
     FROM unread
-    JOIN durable.waiting ON waiting.gate = ANY (unread.gates || 0::bigint)
+    JOIN durable.waiting ON waiting.gate = ANY (unread.gates || durable.all_permits()::bigint)
         AND waiting.lane = unread.lane
         AND waiting.due_at = unread.due_at
         AND waiting.run_id = unread.id
@@ -170,7 +170,7 @@ INSERT INTO durable.ready (lane, due_at, run_id)
 SELECT runs.lane, runs.due_at, runs.id
 FROM durable.runs
 WHERE runs.id = ANY ($1::uuid[])
-  AND runs.state = 0
+  AND runs.state = durable.pending()
   AND runs.gates IS NULL
 FOR NO KEY UPDATE SKIP LOCKED
 ON CONFLICT DO NOTHING
@@ -196,12 +196,12 @@ WITH mended AS MATERIALIZED (
     SELECT runs.id, runs.lane, runs.due_at, runs.gates, runs.limits, runs.strict
     FROM durable.runs
     WHERE runs.id = ANY ($1::uuid[])
-      AND runs.state = 0
+      AND runs.state = durable.pending()
       AND runs.gates IS NOT NULL
       AND NOT EXISTS (
           SELECT
           FROM durable.waiting
-          WHERE waiting.gate = ANY (runs.gates || 0::bigint)
+          WHERE waiting.gate = ANY (runs.gates || durable.all_permits()::bigint)
             AND waiting.lane = runs.lane
             AND waiting.due_at = runs.due_at
             AND waiting.run_id = runs.id
@@ -209,13 +209,13 @@ WITH mended AS MATERIALIZED (
     FOR NO KEY UPDATE SKIP LOCKED
 ), listed AS (
     INSERT INTO durable.limit_lanes (limit_id, lane)
-    SELECT DISTINCT (abs(own.gate) >> 43)::int, mended.lane
+    SELECT DISTINCT durable.limit_of(abs(own.gate)), mended.lane
     FROM mended
     CROSS JOIN LATERAL pg_catalog.unnest(mended.gates) AS own (gate)
     WHERE NOT EXISTS (
         SELECT
         FROM durable.limit_lanes known
-        WHERE known.limit_id = (abs(own.gate) >> 43)::int
+        WHERE known.limit_id = durable.limit_of(abs(own.gate))
           AND known.lane = mended.lane
     )
     ORDER BY 1, 2
@@ -223,42 +223,11 @@ WITH mended AS MATERIALIZED (
 ), lined AS (
     INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
     SELECT
-        coalesce(
-            CASE
-                WHEN mended.strict IS NULL THEN mended.gates[1]
-                ELSE (
-                    SELECT mended.gates[wanted.place]
-                    FROM pg_catalog.generate_subscripts(mended.gates, 1) AS wanted (place)
-                    WHERE (
-                        mended.gates[wanted.place] <> ALL (mended.strict)
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = mended.gates[wanted.place]
-                              AND permits.owner = mended.id
-                        )
-                      )
-                      AND (
-                        mended.gates[wanted.place] > 0
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = ANY (mended.strict)
-                              AND permits.owner = mended.id
-                        )
-                      )
-                    ORDER BY wanted.place
-                    LIMIT 1
-                )
-            END,
-            0
-        ),
+        durable.waits_at(mended.id, mended.gates, mended.strict),
         mended.lane,
         mended.due_at,
         mended.id,
-        pg_catalog.cardinality(mended.gates) <> 1
-            OR pg_catalog.cardinality(mended.limits) <> 1
-            OR mended.limits[1] ~ '[*!]'
+        durable.is_more(mended.gates, mended.limits)
     FROM mended
     ON CONFLICT DO NOTHING
     RETURNING gate, lane, due_at
@@ -408,7 +377,7 @@ DELETE FROM durable.gates
 WHERE gate = ANY (ARRAY(
     SELECT old.gate
     FROM durable.gates old
-    JOIN durable.limits ON limits.id = (abs(old.gate) >> 43)::int
+    JOIN durable.limits ON limits.id = durable.limit_of(abs(old.gate))
     CROSS JOIN (SELECT (extract(epoch FROM now()) * 1000000)::bigint AS now) moment
     WHERE (old.not_before IS NULL OR old.not_before < now())
       AND coalesce(old.tat, 0) / 1000 + limits.period < moment.now
@@ -470,7 +439,7 @@ WITH released AS (
         FROM durable.permits stale
         WHERE stale.at < now() - interval '1 minute'
           AND CASE stale.until
-              WHEN 's' THEN NOT EXISTS (
+              WHEN durable.until_settled() THEN NOT EXISTS (
                       SELECT
                       FROM durable.leases
                       WHERE leases.claim_id = stale.owner
@@ -480,26 +449,28 @@ WITH released AS (
                       FROM durable.runs
                       WHERE runs.id = ANY (stale.runs)
                         AND runs.claim_id = stale.owner
-                        AND runs.state = 1
+                        AND runs.state = durable.running()
                   )
-              WHEN 'x' THEN stale.expires_at < now() - interval '1 hour'
+              WHEN durable.until_expires() THEN stale.expires_at < now() - interval '1 hour'
               ELSE NOT EXISTS (
                   SELECT
                   FROM durable.runs
                   WHERE runs.id = stale.owner
-                    AND (runs.state < 2 OR stale.until = 'k' AND runs.state = 4)
+                    AND (
+                        durable.is_unfinished(runs.state)
+                        OR stale.until = durable.until_finished_or_revived()
+                        AND runs.state = durable.dead()
+                    )
               )
           END
         LIMIT $1
         FOR UPDATE SKIP LOCKED
     ))
     RETURNING gate
-), touched AS (
-    SELECT released.gate FROM released
 ), freed AS (
     INSERT INTO durable.turns (line, due_at, gate)
-    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
-    FROM (SELECT DISTINCT touched.gate FROM touched) freed
+    SELECT durable.line_of_gate(freed.gate), clock_timestamp(), freed.gate
+    FROM (SELECT DISTINCT released.gate FROM released) freed
 )
 SELECT released.gate
 FROM released
@@ -514,7 +485,7 @@ type PrunePermitsParams struct {
 // without a place. Of what is older than a minute, so many.
 // Index: permits_pkey from end to end, leases_pkey, runs_pkey. Locks: the permits, with SKIP
 // LOCKED. Idempotent: a repeat finds no rows.
-// block: free of touched
+// block: free of released
 // end
 func (q *Queries) PrunePermits(ctx context.Context, arg PrunePermitsParams) ([]int64, error) {
 	rows, err := q.db.Query(ctx, PrunePermits, arg.Most)
@@ -597,7 +568,7 @@ WITH locked_runs AS MATERIALIZED (
     SELECT runs.id, runs.claim_id, runs.gates
     FROM durable.runs
     WHERE runs.id = ANY ($1::uuid[])
-      AND runs.state = 1
+      AND runs.state = durable.running()
       AND coalesce(runs.claim_id::text, '') = $2::jsonb ->> (runs.id::text)
     FOR NO KEY UPDATE SKIP LOCKED
 ), returned AS (
@@ -606,24 +577,26 @@ WITH locked_runs AS MATERIALIZED (
         attempt = greatest(attempt - 1, 0),
         due_at = now(),
         state = CASE
-            WHEN on_crash <> 0 THEN 4
-            WHEN cancel IS NOT NULL THEN 5
-            ELSE 0
+            WHEN on_crash <> durable.crash_retry() THEN durable.dead()
+            WHEN cancel IS NOT NULL THEN durable.cancelled()
+            ELSE durable.pending()
         END,
-        finished_at = CASE WHEN cancel IS NOT NULL OR on_crash <> 0 THEN now() END
+        finished_at = CASE
+            WHEN cancel IS NOT NULL OR on_crash <> durable.crash_retry() THEN now()
+        END
     WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
-      AND state = 1
+      AND state = durable.running()
     RETURNING
         id, lane, due_at, state, crash_count, worker, cancel, gates, limits, strict
 ), listed AS (
     INSERT INTO durable.limit_lanes (limit_id, lane)
-    SELECT DISTINCT (abs(own.gate) >> 43)::int, returned.lane
+    SELECT DISTINCT durable.limit_of(abs(own.gate)), returned.lane
     FROM returned
     CROSS JOIN LATERAL pg_catalog.unnest(returned.gates) AS own (gate)
     WHERE NOT EXISTS (
         SELECT
         FROM durable.limit_lanes known
-        WHERE known.limit_id = (abs(own.gate) >> 43)::int
+        WHERE known.limit_id = durable.limit_of(abs(own.gate))
           AND known.lane = returned.lane
     )
     ORDER BY 1, 2
@@ -632,49 +605,18 @@ WITH locked_runs AS MATERIALIZED (
     INSERT INTO durable.ready (lane, due_at, run_id)
     SELECT returned.lane, returned.due_at, returned.id
     FROM returned
-    WHERE returned.state = 0
+    WHERE returned.state = durable.pending()
       AND returned.gates IS NULL
 ), lined AS (
     INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
     SELECT
-        coalesce(
-            CASE
-                WHEN returned.strict IS NULL THEN returned.gates[1]
-                ELSE (
-                    SELECT returned.gates[wanted.place]
-                    FROM pg_catalog.generate_subscripts(returned.gates, 1) AS wanted (place)
-                    WHERE (
-                        returned.gates[wanted.place] <> ALL (returned.strict)
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = returned.gates[wanted.place]
-                              AND permits.owner = returned.id
-                        )
-                      )
-                      AND (
-                        returned.gates[wanted.place] > 0
-                        OR NOT EXISTS (
-                            SELECT
-                            FROM durable.permits
-                            WHERE permits.gate = ANY (returned.strict)
-                              AND permits.owner = returned.id
-                        )
-                      )
-                    ORDER BY wanted.place
-                    LIMIT 1
-                )
-            END,
-            0
-        ),
+        durable.waits_at(returned.id, returned.gates, returned.strict),
         returned.lane,
         returned.due_at,
         returned.id,
-        pg_catalog.cardinality(returned.gates) <> 1
-            OR pg_catalog.cardinality(returned.limits) <> 1
-            OR returned.limits[1] ~ '[*!]'
+        durable.is_more(returned.gates, returned.limits)
     FROM returned
-    WHERE returned.state = 0
+    WHERE returned.state = durable.pending()
       AND returned.gates IS NOT NULL
     RETURNING gate, lane, due_at
 ), announced AS (
@@ -684,14 +626,14 @@ WITH locked_runs AS MATERIALIZED (
 ), over AS (
     SELECT returned.id, returned.state, returned.strict
     FROM returned
-    WHERE returned.state >= 2
+    WHERE durable.is_ended(returned.state)
 ), finished AS (
     DELETE FROM durable.permits
     USING over
     WHERE over.strict IS NOT NULL
       AND permits.gate = ANY (over.strict)
       AND permits.owner = over.id
-      AND (permits.until = 'f' OR over.state <> 4)
+      AND (permits.until = durable.until_finished() OR over.state <> durable.dead())
     RETURNING permits.gate
 ), gone AS (
     SELECT locked_runs.id
@@ -703,19 +645,7 @@ WITH locked_runs AS MATERIALIZED (
             coalesce(array_agg(staying.run ORDER BY staying.run), '{}'),
             CASE
                 WHEN permits.k = cardinality(permits.runs) THEN count(*)
-                ELSE coalesce(
-                    sum(
-                        (
-                            SELECT coalesce(
-                                runs.weights[array_position(runs.gates, permits.gate)],
-                                1
-                            )
-                            FROM durable.runs
-                            WHERE runs.id = staying.run
-                        )
-                    ),
-                    0
-                )
+                ELSE coalesce(sum(durable.weight_of(staying.run, permits.gate)), 0)
             END
         FROM unnest(permits.runs) AS staying (run)
         WHERE staying.run NOT IN (SELECT gone.id FROM gone)
@@ -734,7 +664,7 @@ WITH locked_runs AS MATERIALIZED (
     SELECT reduced.gate FROM reduced
 ), freed AS (
     INSERT INTO durable.turns (line, due_at, gate)
-    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    SELECT durable.line_of_gate(freed.gate), clock_timestamp(), freed.gate
     FROM (SELECT DISTINCT touched.gate FROM touched) freed
     RETURNING line
 ), reported AS (
@@ -744,12 +674,12 @@ WITH locked_runs AS MATERIALIZED (
         now(),
         returned.state,
         CASE
-            WHEN returned.state = 5 THEN returned.cancel
+            WHEN returned.state = durable.cancelled() THEN returned.cancel
             ELSE $3::text
         END,
         abs(returned.lane)
     FROM returned
-    WHERE returned.state <> 0
+    WHERE returned.state <> durable.pending()
     ON CONFLICT DO NOTHING
 )
 SELECT
@@ -757,14 +687,7 @@ SELECT
     returned.lane,
     lanes.queue,
     lanes.job,
-    coalesce(
-        (
-            SELECT workers.name
-            FROM durable.workers
-            WHERE workers.id = returned.worker
-        ),
-        '?'
-    )::text AS worker,
+    coalesce(durable.worker_name(returned.worker), '?')::text AS worker,
     returned.state,
     returned.crash_count,
     ARRAY(SELECT DISTINCT freed.line FROM freed)::int[] AS freed
@@ -845,10 +768,10 @@ const SweepAhead = `-- name: SweepAhead :many
 SELECT
     runs.id,
     coalesce(
-        runs.state IN (2, 4, 5)
+        runs.state IN (durable.succeeded(), durable.dead(), durable.cancelled())
             AND runs.finished_at < now() - coalesce(
                 ($1::jsonb ->> (abs(runs.lane)::text))::bigint,
-                CASE runs.state WHEN 4 THEN $2::bigint ELSE $3::bigint END
+                CASE runs.state WHEN durable.dead() THEN $2::bigint ELSE $3::bigint END
             ) * interval '1 microsecond'
         ,
         false
@@ -917,18 +840,18 @@ FROM durable.runs
 WHERE runs.ctid >= format('(%s,0)', $1::bigint)::tid
   AND runs.ctid < format('(%s,0)', $2::bigint)::tid
   AND (
-      runs.state IN (2, 4, 5)
+      runs.state IN (durable.succeeded(), durable.dead(), durable.cancelled())
           AND runs.finished_at < now() - coalesce(
               ($3::jsonb ->> (abs(runs.lane)::text))::bigint,
-              CASE runs.state WHEN 4 THEN $4::bigint ELSE $5::bigint END
+              CASE runs.state WHEN durable.dead() THEN $4::bigint ELSE $5::bigint END
           ) * interval '1 microsecond'
-      OR runs.state = 1
+      OR runs.state = durable.running()
           AND NOT EXISTS (
               SELECT
               FROM durable.leases
               WHERE leases.claim_id = runs.claim_id
           )
-      OR runs.state = 0
+      OR runs.state = durable.pending()
           AND NOT EXISTS (
               SELECT
               FROM durable.ready
@@ -941,13 +864,13 @@ WHERE runs.ctid >= format('(%s,0)', $1::bigint)::tid
               AND EXISTS (
                   SELECT
                   FROM durable.waiting
-                  WHERE waiting.gate = ANY (runs.gates || 0::bigint)
+                  WHERE waiting.gate = ANY (runs.gates || durable.all_permits()::bigint)
                     AND waiting.lane = runs.lane
                     AND waiting.due_at = runs.due_at
                     AND waiting.run_id = runs.id
               )
           )
-      OR runs.state = 0
+      OR runs.state = durable.pending()
           AND runs.gates IS NOT NULL
           AND EXISTS (
               SELECT
@@ -955,7 +878,7 @@ WHERE runs.ctid >= format('(%s,0)', $1::bigint)::tid
               WHERE NOT EXISTS (
                   SELECT
                   FROM durable.limit_lanes
-                  WHERE limit_lanes.limit_id = (abs(own.gate) >> 43)::int
+                  WHERE limit_lanes.limit_id = durable.limit_of(abs(own.gate))
                     AND limit_lanes.lane = runs.lane
               )
           )
@@ -1069,7 +992,6 @@ type SweepDueParams struct {
 	Age         *int64
 }
 
-// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 // Crash policies: 0 retry, 1 dead.
 // The first question of a sweep, and mostly the only one. True when a sweep is under way,
 // a pass is due (see SweepPlace), a run behind the position has come to the age of so many
@@ -1223,30 +1145,28 @@ WITH keyed AS MATERIALIZED (
     FROM durable.runs
     WHERE runs.id = ANY ($1::uuid[])
       AND runs.id <> ALL (ARRAY(SELECT kept.id FROM kept))
-      AND runs.state IN (2, 4, 5)
+      AND runs.state IN (durable.succeeded(), durable.dead(), durable.cancelled())
       AND runs.finished_at < now() - coalesce(
           ($2::jsonb ->> (abs(runs.lane)::text))::bigint,
-          CASE runs.state WHEN 4 THEN $3::bigint ELSE $4::bigint END
+          CASE runs.state WHEN durable.dead() THEN $3::bigint ELSE $4::bigint END
       ) * interval '1 microsecond'
     FOR UPDATE SKIP LOCKED
 ), deleted AS (
     DELETE FROM durable.runs
     WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
-    RETURNING id, 5 AS state, strict
+    RETURNING id, durable.cancelled() AS state, strict
 ), finished AS (
     DELETE FROM durable.permits
     USING deleted
     WHERE deleted.strict IS NOT NULL
       AND permits.gate = ANY (deleted.strict)
       AND permits.owner = deleted.id
-      AND (permits.until = 'f' OR deleted.state <> 4)
+      AND (permits.until = durable.until_finished() OR deleted.state <> durable.dead())
     RETURNING permits.gate
-), touched AS (
-    SELECT finished.gate FROM finished
 ), freed AS (
     INSERT INTO durable.turns (line, due_at, gate)
-    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
-    FROM (SELECT DISTINCT touched.gate FROM touched) freed
+    SELECT durable.line_of_gate(freed.gate), clock_timestamp(), freed.gate
+    FROM (SELECT DISTINCT finished.gate FROM finished) freed
     RETURNING line
 ), keys_deleted AS (
     DELETE FROM durable.unique_keys
@@ -1286,7 +1206,7 @@ type SweepRunsRow struct {
 // end
 // block: end-permits of deleted
 // end
-// block: free of touched
+// block: free of finished
 // end
 func (q *Queries) SweepRuns(ctx context.Context, arg SweepRunsParams) (SweepRunsRow, error) {
 	row := q.db.QueryRow(ctx, SweepRuns,

@@ -14,12 +14,12 @@ import (
 const CompleteRun = `-- name: CompleteRun :many
 WITH completed AS (
     UPDATE durable.runs
-    SET state = 2,
+    SET state = durable.succeeded(),
         finished_at = statement_timestamp(),
         result = $1::json
     WHERE id = $2::uuid
       AND claim_id = $3::uuid
-      AND state = 1
+      AND state = durable.running()
     RETURNING id, fence, attempt, worker, started_at
 ), recorded AS (
     INSERT INTO durable.attempts (
@@ -29,15 +29,8 @@ WITH completed AS (
         completed.id,
         completed.fence,
         completed.attempt,
-        1,
-        coalesce(
-            (
-                SELECT workers.name
-                FROM durable.workers
-                WHERE workers.id = completed.worker
-            ),
-            ''
-        ),
+        durable.success(),
+        coalesce(durable.worker_name(completed.worker), ''),
         completed.started_at,
         statement_timestamp(),
         $4::text
@@ -87,12 +80,11 @@ func (q *Queries) CompleteRun(ctx context.Context, arg CompleteRunParams) ([]uui
 }
 
 const GuardRun = `-- name: GuardRun :many
-
 SELECT id
 FROM durable.runs
 WHERE id = $1::uuid
   AND claim_id = $2::uuid
-  AND state = 1
+  AND state = durable.running()
 FOR UPDATE
 `
 
@@ -101,7 +93,6 @@ type GuardRunParams struct {
 	ClaimID uuid.UUID
 }
 
-// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 // In the caller's transaction: locks the run, if it still belongs to the claim,
 // until that transaction ends, and reclaim passes it over meanwhile. The id returned is
 // the verdict.
@@ -133,7 +124,7 @@ SELECT id
 FROM durable.runs
 WHERE id = $1::uuid
   AND claim_id = $2::uuid
-  AND state = 1
+  AND state = durable.running()
 FOR NO KEY UPDATE
 `
 
@@ -209,7 +200,9 @@ WITH instant AS MATERIALIZED (
     SELECT coalesce(
             pg_catalog.bool_and(
                 NOT pg_catalog.pg_try_advisory_xact_lock_shared(
-                    lanes.lane | ((instant.micros / 100000::bigint) & 4095::bigint)
+                    lanes.lane | (
+                        (instant.micros / durable.tenth()::bigint) & durable.tenth_bits()::bigint
+                    )
                 )
             ),
             false
@@ -219,7 +212,8 @@ WITH instant AS MATERIALIZED (
 )
 SELECT
     CASE
-        WHEN watched.by_some THEN 100000::bigint - instant.micros % 100000::bigint
+        WHEN watched.by_some
+            THEN durable.tenth()::bigint - instant.micros % durable.tenth()::bigint
         WHEN pg_catalog.pg_notify($1::text, $2::text) IS NULL THEN 0::bigint
         ELSE 0::bigint
     END::bigint AS rest

@@ -249,6 +249,12 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.findWorkerStartStmt, err = db.PrepareContext(ctx, findWorkerStart); err != nil {
 		return nil, fmt.Errorf("error preparing query FindWorkerStart: %w", err)
 	}
+	if q.firstHoldingStmt, err = db.PrepareContext(ctx, firstHolding); err != nil {
+		return nil, fmt.Errorf("error preparing query FirstHolding: %w", err)
+	}
+	if q.firstWaitingStmt, err = db.PrepareContext(ctx, firstWaiting); err != nil {
+		return nil, fmt.Errorf("error preparing query FirstWaiting: %w", err)
+	}
 	if q.floorOfChangesStmt, err = db.PrepareContext(ctx, floorOfChanges); err != nil {
 		return nil, fmt.Errorf("error preparing query FloorOfChanges: %w", err)
 	}
@@ -281,6 +287,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.hastenScheduleStmt, err = db.PrepareContext(ctx, hastenSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query HastenSchedule: %w", err)
+	}
+	if q.heldByGateStmt, err = db.PrepareContext(ctx, heldByGate); err != nil {
+		return nil, fmt.Errorf("error preparing query HeldByGate: %w", err)
 	}
 	if q.heldKeysStmt, err = db.PrepareContext(ctx, heldKeys); err != nil {
 		return nil, fmt.Errorf("error preparing query HeldKeys: %w", err)
@@ -516,6 +525,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.pauseScheduleStmt, err = db.PrepareContext(ctx, pauseSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query PauseSchedule: %w", err)
 	}
+	if q.penalizedGatesStmt, err = db.PrepareContext(ctx, penalizedGates); err != nil {
+		return nil, fmt.Errorf("error preparing query PenalizedGates: %w", err)
+	}
 	if q.postponeScheduleStmt, err = db.PrepareContext(ctx, postponeSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query PostponeSchedule: %w", err)
 	}
@@ -683,6 +695,12 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.updateLimitStmt, err = db.PrepareContext(ctx, updateLimit); err != nil {
 		return nil, fmt.Errorf("error preparing query UpdateLimit: %w", err)
+	}
+	if q.waitingBesideStmt, err = db.PrepareContext(ctx, waitingBeside); err != nil {
+		return nil, fmt.Errorf("error preparing query WaitingBeside: %w", err)
+	}
+	if q.waitingByLineStmt, err = db.PrepareContext(ctx, waitingByLine); err != nil {
+		return nil, fmt.Errorf("error preparing query WaitingByLine: %w", err)
 	}
 	return &q, nil
 }
@@ -1064,6 +1082,16 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing findWorkerStartStmt: %w", cerr)
 		}
 	}
+	if q.firstHoldingStmt != nil {
+		if cerr := q.firstHoldingStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing firstHoldingStmt: %w", cerr)
+		}
+	}
+	if q.firstWaitingStmt != nil {
+		if cerr := q.firstWaitingStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing firstWaitingStmt: %w", cerr)
+		}
+	}
 	if q.floorOfChangesStmt != nil {
 		if cerr := q.floorOfChangesStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing floorOfChangesStmt: %w", cerr)
@@ -1117,6 +1145,11 @@ func (q *Queries) Close() error {
 	if q.hastenScheduleStmt != nil {
 		if cerr := q.hastenScheduleStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing hastenScheduleStmt: %w", cerr)
+		}
+	}
+	if q.heldByGateStmt != nil {
+		if cerr := q.heldByGateStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing heldByGateStmt: %w", cerr)
 		}
 	}
 	if q.heldKeysStmt != nil {
@@ -1509,6 +1542,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing pauseScheduleStmt: %w", cerr)
 		}
 	}
+	if q.penalizedGatesStmt != nil {
+		if cerr := q.penalizedGatesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing penalizedGatesStmt: %w", cerr)
+		}
+	}
 	if q.postponeScheduleStmt != nil {
 		if cerr := q.postponeScheduleStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing postponeScheduleStmt: %w", cerr)
@@ -1789,6 +1827,16 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing updateLimitStmt: %w", cerr)
 		}
 	}
+	if q.waitingBesideStmt != nil {
+		if cerr := q.waitingBesideStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing waitingBesideStmt: %w", cerr)
+		}
+	}
+	if q.waitingByLineStmt != nil {
+		if cerr := q.waitingByLineStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing waitingByLineStmt: %w", cerr)
+		}
+	}
 	return err
 }
 
@@ -1903,6 +1951,8 @@ type Queries struct {
 	findStrandedStmt         *sql.Stmt
 	findSweepStmt            *sql.Stmt
 	findWorkerStartStmt      *sql.Stmt
+	firstHoldingStmt         *sql.Stmt
+	firstWaitingStmt         *sql.Stmt
 	floorOfChangesStmt       *sql.Stmt
 	floorOfProblemsStmt      *sql.Stmt
 	floorOfRunsStmt          *sql.Stmt
@@ -1914,6 +1964,7 @@ type Queries struct {
 	hasPermitStmt            *sql.Stmt
 	hasWaitingStmt           *sql.Stmt
 	hastenScheduleStmt       *sql.Stmt
+	heldByGateStmt           *sql.Stmt
 	heldKeysStmt             *sql.Stmt
 	insertAttemptStmt        *sql.Stmt
 	insertAuditStmt          *sql.Stmt
@@ -1992,6 +2043,7 @@ type Queries struct {
 	pastRequestsStmt         *sql.Stmt
 	pastSkipsStmt            *sql.Stmt
 	pauseScheduleStmt        *sql.Stmt
+	penalizedGatesStmt       *sql.Stmt
 	postponeScheduleStmt     *sql.Stmt
 	pruneAuditStmt           *sql.Stmt
 	pruneCancelsStmt         *sql.Stmt
@@ -2048,6 +2100,8 @@ type Queries struct {
 	touchScheduleStmt        *sql.Stmt
 	unfinishedOfScheduleStmt *sql.Stmt
 	updateLimitStmt          *sql.Stmt
+	waitingBesideStmt        *sql.Stmt
+	waitingByLineStmt        *sql.Stmt
 }
 
 func (q *Queries) WithTx(tx *sql.Tx) *Queries {
@@ -2129,6 +2183,8 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		findStrandedStmt:         q.findStrandedStmt,
 		findSweepStmt:            q.findSweepStmt,
 		findWorkerStartStmt:      q.findWorkerStartStmt,
+		firstHoldingStmt:         q.firstHoldingStmt,
+		firstWaitingStmt:         q.firstWaitingStmt,
 		floorOfChangesStmt:       q.floorOfChangesStmt,
 		floorOfProblemsStmt:      q.floorOfProblemsStmt,
 		floorOfRunsStmt:          q.floorOfRunsStmt,
@@ -2140,6 +2196,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		hasPermitStmt:            q.hasPermitStmt,
 		hasWaitingStmt:           q.hasWaitingStmt,
 		hastenScheduleStmt:       q.hastenScheduleStmt,
+		heldByGateStmt:           q.heldByGateStmt,
 		heldKeysStmt:             q.heldKeysStmt,
 		insertAttemptStmt:        q.insertAttemptStmt,
 		insertAuditStmt:          q.insertAuditStmt,
@@ -2218,6 +2275,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		pastRequestsStmt:         q.pastRequestsStmt,
 		pastSkipsStmt:            q.pastSkipsStmt,
 		pauseScheduleStmt:        q.pauseScheduleStmt,
+		penalizedGatesStmt:       q.penalizedGatesStmt,
 		postponeScheduleStmt:     q.postponeScheduleStmt,
 		pruneAuditStmt:           q.pruneAuditStmt,
 		pruneCancelsStmt:         q.pruneCancelsStmt,
@@ -2274,5 +2332,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		touchScheduleStmt:        q.touchScheduleStmt,
 		unfinishedOfScheduleStmt: q.unfinishedOfScheduleStmt,
 		updateLimitStmt:          q.updateLimitStmt,
+		waitingBesideStmt:        q.waitingBesideStmt,
+		waitingByLineStmt:        q.waitingByLineStmt,
 	}
 }

@@ -1,8 +1,0 @@
-//go:build !linux
-
-package postgres
-
-import "syscall"
-
-// control leaves the system's own limits as they are.
-func control(_, _ string, _ syscall.RawConn) error { return nil }
