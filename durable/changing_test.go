@@ -3,7 +3,6 @@ package durable_test
 import (
 	"context"
 	"encoding/json"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -28,11 +27,15 @@ func TestChangingYourCode(t *testing.T) {
 		"a job moves to another queue":     queueChanged,
 		"a limit is added":                 limitAdded,
 		"a limit admits more":              limitRaised,
+		"a limit is removed":               limitRemoved,
 		"a schedule is renamed":            scheduleRenamed,
 		"a schedule gets another rule":     scheduleChanged,
+		"a schedule gets other args":       scheduleArgsChanged,
 		"a schedule is removed":            scheduleRemoved,
-		"a timeout and attempts change":    policyChanged,
+		"options of a job's runs change":   policyChanged,
 		"a retry policy changes":           retryChanged,
+		"a time for args changes":          argsTimeChanged,
+		"a retention changes":              retentionChanged,
 		"the program is rolled back":       rolledBack,
 		"a codec is introduced and needed": codecIntroduced,
 	} {
@@ -206,138 +209,17 @@ func queueChanged(t *testing.T, v *versions) {
 	require.Equal(t, "ann", v.saw(old))
 }
 
-// most registers a job that takes a second, and tracks how many execute concurrently.
-func most(job durable.Job[mail1], executing, peak *int) func(w *durable.Worker) {
-	var mu sync.Mutex
-	add := func(n int) {
-		mu.Lock()
-		defer mu.Unlock()
-		*executing += n
-		*peak = max(*peak, *executing)
-	}
-	return func(w *durable.Worker) {
-		durable.Register(w, job, func(ctx context.Context, _ *durable.Run[mail1]) error {
-			add(1)
-			defer add(-1)
-			select {
-			case <-time.After(time.Second):
-			case <-ctx.Done():
-			}
-			return nil
-		})
-	}
-}
-
-func (v *versions) enqueueMails(job durable.Job[mail1], n int) {
-	for range n {
-		v.enqueue(job.New(mail1{To: "ann"}))
-	}
-}
-
-func limitAdded(t *testing.T, v *versions) {
-	one := durable.NewLimit("one", durable.Mutex())
-	before, after := durable.NewJob[mail1]("mail"), durable.NewJob[mail1]("mail", durable.Limited(one))
-	v.enqueueMails(before, 5)
-	var executing, peak int
-	_, err := v.client.Enqueue(t.Context(), after.New(mail1{}))
-	require.ErrorIs(t, err, store.ErrUnknownLimit, "a worker declares the limit first")
-	defer v.start(most(after, &executing, &peak))()
-	v.pass(10 * time.Second)
-	require.Equal(t, 5, peak, "stored runs do not get the limit")
-	peak = 0
-	v.enqueueMails(after, 5)
-	v.pass(10 * time.Second)
-	require.Equal(t, 1, peak)
-	v.enqueueMails(before, 5)
-	v.pass(10 * time.Second)
-	require.Equal(t, 5, peak, "nor do those that the version before enqueues")
-}
-
-func limitRaised(t *testing.T, v *versions) {
-	limited := func(n int) durable.Job[mail1] {
-		return durable.NewJob[mail1]("mail", durable.Limited(durable.NewLimit("some", durable.Semaphore(n))))
-	}
-	var executing, peak int
-	stop := v.start(most(limited(1), &executing, &peak))
-	v.enqueueMails(limited(1), 30)
-	v.pass(3 * time.Second)
-	require.Equal(t, 1, peak)
-	stopNew := v.start(most(limited(3), &executing, &peak))
-	v.pass(3 * time.Second)
-	require.Equal(t, 3, peak, "stored runs have it as soon as the first worker of the next version starts")
-	stopNew()
-	stop()
-	peak = 0
-	defer v.start(most(limited(1), &executing, &peak))()
-	v.pass(3 * time.Second)
-	require.Equal(t, 1, peak, "rolled back")
-}
-
-func scheduled(name string, rule durable.Rule) func(w *durable.Worker) {
-	return func(w *durable.Worker) {
-		job := durable.NewJob[mail1]("mail")
-		durable.Register(w, job, func(context.Context, *durable.Run[mail1]) error { return nil })
-		durable.AddSchedule(w, name, job, mail1{To: name}, rule)
-	}
-}
-
-// fired counts the runs of each schedule.
-func (v *versions) fired() map[string]int {
-	page, err := v.store.Runs(v.t.Context(), store.Filter{Limit: store.LargestPage})
-	require.NoError(v.t, err)
-	by := map[string]int{}
-	for i := range page.Runs {
-		by[*page.Runs[i].Schedule]++
-	}
-	return by
-}
-
-func scheduleRenamed(t *testing.T, v *versions) {
-	v.start(scheduled("before", durable.Every(time.Hour)))()
-	defer v.start(scheduled("after", durable.Every(time.Hour)))()
-	v.pass(3*time.Hour + time.Minute)
-	require.Equal(t, map[string]int{"before": 3, "after": 3}, v.fired(), "both fire")
-	all, err := v.store.ListSchedules(t.Context())
-	require.NoError(t, err)
-	require.True(t, slices.ContainsFunc(all, func(s store.ScheduleRecord) bool { return s.Name == "before" && s.Orphaned }))
-	require.NoError(t, v.store.ChangeSchedule(t.Context(), "before", store.DeleteSchedule, "ada"))
-	v.pass(2 * time.Hour)
-	require.Equal(t, map[string]int{"before": 3, "after": 5}, v.fired())
-}
-
-func scheduleChanged(t *testing.T, v *versions) {
-	stop := v.start(scheduled("mails", durable.Every(time.Hour)))
-	v.pass(time.Minute)
-	stopNew := v.start(scheduled("mails", durable.Every(time.Minute)))
-	v.pass(10*time.Minute + time.Second)
-	require.InDelta(t, 10, v.fired()["mails"], 1, "the next version's rule counts while both work")
-	stopNew()
-	stop()
-	before := v.fired()["mails"]
-	defer v.start(scheduled("mails", durable.Every(time.Hour)))()
-	v.pass(2*time.Hour + time.Minute)
-	require.InDelta(t, before+2, v.fired()["mails"], 1, "rolled back")
-}
-
-func scheduleRemoved(t *testing.T, v *versions) {
-	v.start(scheduled("mails", durable.Every(time.Hour)))()
-	defer v.start(func(w *durable.Worker) {
-		durable.Register(w, durable.NewJob[mail1]("mail"), func(context.Context, *durable.Run[mail1]) error { return nil })
-	})()
-	v.pass(3*time.Hour + time.Minute)
-	require.Equal(t, 3, v.fired()["mails"], "it fires until an operator deletes it")
-}
-
 func policyChanged(t *testing.T, v *versions) {
-	job := func(timeout time.Duration, attempts int) durable.Job[mail1] {
-		return durable.NewJob[mail1]("mail", durable.Timeout(timeout), durable.MaxAttempts(attempts))
-	}
-	old := v.enqueue(job(time.Minute, 3).New(mail1{}))
-	defer v.start(shows(v, job(time.Hour, 9), func(run *durable.Run[mail1]) string { return run.Timeout.String() }))()
-	recent := v.enqueue(job(time.Hour, 9).New(mail1{}))
+	before := durable.NewJob[mail1]("mail", durable.Timeout(time.Minute), durable.MaxAttempts(3), durable.Priority(1))
+	after := durable.NewJob[mail1]("mail", durable.Timeout(time.Hour), durable.MaxAttempts(9), durable.Priority(2))
+	old := v.enqueue(before.New(mail1{}))
+	defer v.start(shows(v, after, func(run *durable.Run[mail1]) string { return run.Timeout.String() }))()
+	recent := v.enqueue(after.New(mail1{}))
 	v.pass(time.Second)
 	require.Equal(t, []string{"1m0s", "1h0m0s"}, []string{v.saw(old), v.saw(recent)})
-	require.Equal(t, []int{3, 9}, []int{v.record(old).MaxAttempts, v.record(recent).MaxAttempts})
+	a, b := v.record(old), v.record(recent)
+	require.Equal(t, []int{3, 9}, []int{a.MaxAttempts, b.MaxAttempts})
+	require.Equal(t, []int{1, 2}, []int{a.Priority, b.Priority})
 }
 
 func retryChanged(t *testing.T, v *versions) {
@@ -347,6 +229,34 @@ func retryChanged(t *testing.T, v *versions) {
 	})()
 	v.pass(time.Minute)
 	require.Equal(t, durable.Dead, v.record(old).State, "the worker that executes the run decides")
+}
+
+func argsTimeChanged(t *testing.T, v *versions) {
+	before, after := durable.NewJob[mail1]("mail"), durable.NewJob[mail4]("mail", durable.RetryArgsFor(time.Hour))
+	old := v.enqueue(before.New(mail1{}))
+	stop := v.start(shows(v, after, func(*durable.Run[mail4]) string { return "" }))
+	v.pass(30 * time.Minute)
+	require.Equal(t, durable.Pending, v.record(old).State)
+	stop()
+	defer v.start(shows(v, durable.NewJob[mail4]("mail", durable.DeadOnMisfit()), func(*durable.Run[mail4]) string { return "" }))()
+	v.pass(5 * time.Minute)
+	require.Equal(t, durable.Dead, v.record(old).State, "the worker that executes the run decides")
+}
+
+func retentionChanged(t *testing.T, v *versions) {
+	job := func(d time.Duration) func(w *durable.Worker) {
+		return shows(v, durable.NewJob[mail1]("mail", durable.Retention(d)), func(*durable.Run[mail1]) string { return "" })
+	}
+	old := v.enqueue(durable.NewJob[mail1]("mail").New(mail1{}))
+	stop := v.start(job(24 * time.Hour))
+	v.pass(2 * time.Hour)
+	require.Equal(t, durable.Succeeded, v.record(old).State)
+	stopNew := v.start(job(time.Hour))
+	v.pass(10 * time.Minute)
+	_, err := v.store.Run(t.Context(), old)
+	require.ErrorIs(t, err, store.ErrNotFound, "ended runs have it as soon as the first worker of the next version starts")
+	stopNew()
+	stop()
 }
 
 func rolledBack(t *testing.T, v *versions) {
@@ -373,7 +283,10 @@ func codecIntroduced(t *testing.T, v *versions) {
 	require.Equal(t, "to ", v.saw(recent), "a version without the codec sees an empty letter")
 	stop()
 	recent = v.enqueue(after.New(letter{To: "bob"}))
+	old := v.enqueue(before.New(letter{To: "ann"}))
 	defer v.start(shows(v, after, func(run *durable.Run[letter]) string { return "to " + run.Args.To }))()
 	v.pass(time.Second)
 	require.Equal(t, "to bob", v.saw(recent))
+	require.Equal(t, durable.Pending, v.record(old).State, "this codec does not let plain args pass")
+	require.Contains(t, *v.record(old).Error, "decode args")
 }

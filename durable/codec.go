@@ -170,9 +170,9 @@ const (
 	argsFailed = "decode args: "
 )
 
-// misfit ends an execution whose args could not be read, which err says: another program is to
+// turnAway ends an execution whose args could not be read, which err says: another program is to
 // take the run, as long as there may be one. after is the outcome when that time is over.
-func (x *execution) misfit(ctx context.Context, m misfits, err error, after func(error) error) error {
+func (x *execution) turnAway(ctx context.Context, m misfits, err error, after func(error) error) error {
 	if m.within == 0 {
 		return after(err)
 	}

@@ -124,7 +124,7 @@ func TestACodecThatCannotDecodeSpendsNoAttemptForATime(t *testing.T) {
 		job := durable.NewJob[letter]("mail", durable.WithCodec(codec), durable.MaxAttempts(2), durable.Retry(durable.Fixed(time.Minute)))
 		w := s.worker(durable.WorkerConfig{})
 		durable.Register(w, job, func(context.Context, *durable.Run[letter]) error { return nil })
-		late, never := s.enqueue(job.New(letter{To: "ann"})), durable.RunID{}
+		late := s.enqueue(job.New(letter{To: "ann"}))
 		codec.have("k2", "k2")
 		stop := s.begin(w)
 		s.pass(10 * time.Minute)
@@ -134,7 +134,7 @@ func TestACodecThatCannotDecodeSpendsNoAttemptForATime(t *testing.T) {
 		codec.have("k2", "k2", "k1")
 		s.pass(time.Minute)
 		require.Equal(t, durable.Succeeded, s.record(late).State)
-		never = s.enqueue(job.New(letter{To: "eve"}))
+		never := s.enqueue(job.New(letter{To: "eve"}))
 		codec.have("k3", "k3")
 		s.pass(20 * time.Minute)
 		r = s.record(never)

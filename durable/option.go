@@ -113,8 +113,8 @@ func (p policy) faults() []error {
 	if !store.ValidRetention(p.retention) {
 		faults = append(faults, fmt.Errorf("retention %v: want at least 1s, or KeepForever", p.retention))
 	}
-	if err := p.misfits().fault(); err != nil {
-		faults = append(faults, err)
+	if d := p.misfits().within; d < 0 || d > store.MaxDelay {
+		faults = append(faults, fmt.Errorf("args retried for %v: want 0 to %v", d, store.MaxDelay))
 	}
 	for _, path := range p.redacted {
 		if err := store.CheckRedacted(path); err != nil {
@@ -229,14 +229,6 @@ func (p *policy) misfits() misfits {
 		m.within = *p.argsWithin
 	}
 	return m
-}
-
-// fault is what is wrong with the time in which args are retried.
-func (m misfits) fault() error {
-	if m.within < 0 || m.within > store.MaxDelay {
-		return fmt.Errorf("args retried for %v: want 0 to %v", m.within, store.MaxDelay)
-	}
-	return nil
 }
 
 // At makes the run due at an instant. It is compared with the store's clock.

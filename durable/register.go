@@ -37,7 +37,7 @@ func Register[A any](w *Worker, job Job[A], handler func(ctx context.Context, ru
 			if x.codec != nil {
 				var err error
 				if args, err = x.unseal(ArgsPart, args); err != nil { // the key may come with the next deploy
-					return x.misfit(ctx, misfits, err, counted)
+					return x.turnAway(ctx, misfits, err, counted)
 				}
 			}
 			if err := json.Unmarshal(args, &run.Args); err != nil {
@@ -45,7 +45,7 @@ func Register[A any](w *Worker, job Job[A], handler func(ctx context.Context, ru
 				if misfits.attempts {
 					then = counted
 				}
-				return x.misfit(ctx, misfits, misfit[A](err), then)
+				return x.turnAway(ctx, misfits, misfit[A](err), then)
 			}
 			return handler(ctx, &run)
 		},
