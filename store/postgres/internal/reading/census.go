@@ -1,4 +1,4 @@
-package postgres
+package reading
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/admit"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -26,7 +27,7 @@ const (
 
 // keyCensus is one count of the keys of a limit.
 type keyCensus struct {
-	store       *Store
+	reader      *Reader
 	counts      admit.KeyCounts
 	first, last int64
 	list        store.LimitKeys
@@ -35,29 +36,29 @@ type keyCensus struct {
 }
 
 // LimitKeys lists the keys of a limit for which most runs wait.
-func (s *Store) LimitKeys(ctx context.Context, limit string, most int) (store.LimitKeys, error) {
+func (r *Reader) LimitKeys(ctx context.Context, limit string, most int) (store.LimitKeys, error) {
 	if err := store.CheckKeysListed(most); err != nil {
 		return store.LimitKeys{}, fmt.Errorf("limit keys: %w", err)
 	}
-	if err := s.schema.Usable(ctx); err != nil {
-		return store.LimitKeys{}, s.db.Fail("limit keys", err)
+	if err := r.schema.Usable(ctx); err != nil {
+		return store.LimitKeys{}, r.db.Fail("limit keys", err)
 	}
-	set := limitSet{store.LimitName(limit): nil}
-	if err := s.findLimits(ctx, s.db.Reading, set, false); err != nil {
-		return store.LimitKeys{}, s.db.Fail("limit keys", err)
+	set := numbers.LimitSet{store.LimitName(limit): nil}
+	if err := r.numbers.FindLimits(ctx, r.db.Reading, set, false); err != nil {
+		return store.LimitKeys{}, r.db.Fail("limit keys", err)
 	}
 	known := set[store.LimitName(limit)]
 	if known == nil || known.State == store.LimitRemoved {
 		return store.LimitKeys{}, fmt.Errorf("limit %s: %w", limit, store.ErrNotFound)
 	}
-	c := keyCensus{store: s, counts: admit.KeyCounts{Limit: known.ID}, list: store.LimitKeys{Limit: known.Limit, Keys: []store.KeyUse{}}}
+	c := keyCensus{reader: r, counts: admit.KeyCounts{Limit: known.ID}, list: store.LimitKeys{Limit: known.Limit, Keys: []store.KeyUse{}}}
 	first, last := admit.GateRange(known.ID)
 	c.first, c.last = int64(first), int64(last)
 	if err := c.count(ctx); err != nil {
-		return store.LimitKeys{}, s.db.Fail("limit keys", err)
+		return store.LimitKeys{}, r.db.Fail("limit keys", err)
 	}
 	if err := c.describe(ctx, most); err != nil {
-		return store.LimitKeys{}, s.db.Fail("limit keys", err)
+		return store.LimitKeys{}, r.db.Fail("limit keys", err)
 	}
 	return c.list, nil
 }
@@ -68,11 +69,11 @@ func (c *keyCensus) count(ctx context.Context) error {
 	var beside []queries.WaitingBesideRow
 	var held []queries.HeldByGateRow
 	var penalized []int64
-	err := c.store.inspect(ctx, func(b *conn.Batch) {
+	err := c.reader.inspect(ctx, func(b *conn.Batch) {
 		b.Add(queries.WaitingByLine, c.first, c.last, int32(keysCounted), int32(keysRead)).Query(conn.Collect(&own))
 		b.Add(queries.WaitingByLine, -c.last, -c.first, int32(keysCounted), int32(keysRead)).Query(conn.Collect(&sets))
 		b.Add(queries.WaitingBeside, c.first, c.last, int32(keysRead), int32(besideMost)).Query(conn.Collect(&beside))
-		b.Add(queries.HeldByGate, c.first, c.last, int32(countMost), int32(keysRead)).Query(conn.Collect(&held))
+		b.Add(queries.HeldByGate, c.first, c.last, int32(CountMost), int32(keysRead)).Query(conn.Collect(&held))
 		b.Add(queries.PenalizedGates, c.first, c.last, int32(keysRead)).Query(func(rows pgx.Rows) (err error) {
 			penalized, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 			return err
@@ -118,8 +119,8 @@ func (c *keyCensus) sampled(ctx context.Context, rows *[]queries.WaitingByLineRo
 		return nil
 	}
 	c.more = true
-	q := c.store.db.Queries(c.store.db.Reading)
-	size, err := q.EstimateRows(ctx, queries.EstimateRowsParams{SchemaName: c.store.db.Names.Schema, TableName: "waiting"})
+	q := c.reader.db.Queries(c.reader.db.Reading)
+	size, err := q.EstimateRows(ctx, queries.EstimateRowsParams{SchemaName: c.reader.db.Names.Schema, TableName: "waiting"})
 	if err != nil {
 		return err
 	}
@@ -154,7 +155,7 @@ func (c *keyCensus) addSets(ctx context.Context, sets []queries.WaitingByLineRow
 		lines[i] = sets[i].Gate
 	}
 	var rows []queries.GatesOfLinesRow
-	err := c.store.inspect(ctx, func(b *conn.Batch) { b.Add(queries.GatesOfLines, lines).Query(conn.Collect(&rows)) })
+	err := c.reader.inspect(ctx, func(b *conn.Batch) { b.Add(queries.GatesOfLines, lines).Query(conn.Collect(&rows)) })
 	if err != nil {
 		return err
 	}
@@ -179,7 +180,7 @@ func (c *keyCensus) describe(ctx context.Context, most int) error {
 		gates[i], lines[i] = int64(one.Gate), int64(one.Line)
 	}
 	var rows []queries.DescribeGatesRow
-	err := c.store.inspect(ctx, func(b *conn.Batch) { b.Add(queries.DescribeGates, gates, lines).Query(conn.Collect(&rows)) })
+	err := c.reader.inspect(ctx, func(b *conn.Batch) { b.Add(queries.DescribeGates, gates, lines).Query(conn.Collect(&rows)) })
 	if err != nil {
 		return err
 	}
@@ -194,7 +195,7 @@ func (c *keyCensus) describe(ctx context.Context, most int) error {
 		}
 		one.InUse = int(row.Used)
 		if row.Key == "" {
-			row.Key = admit.KeyOf(one.Gate, c.list.Limit.Secret, limitsOf(row.Limits))
+			row.Key = admit.KeyOf(one.Gate, c.list.Limit.Secret, numbers.UsesOf(row.Limits))
 		}
 		var notBefore *time.Time
 		if row.Penalized {

@@ -1,4 +1,4 @@
-package postgres
+package reading
 
 import (
 	"bytes"
@@ -25,7 +25,7 @@ const (
 
 // lister is one list under way.
 type lister struct {
-	store       *Store
+	reader      *Reader
 	to          conn.Sender // a pool, or the caller's transaction
 	filter      *store.Filter
 	from, below uuid.UUID
@@ -37,25 +37,25 @@ type lister struct {
 }
 
 // Runs lists runs, newest first.
-func (s *Store) Runs(ctx context.Context, filter store.Filter) (store.Page, error) {
+func (r *Reader) Runs(ctx context.Context, filter store.Filter) (store.Page, error) {
 	if _, _, _, err := filter.Range(); err != nil {
 		return store.Page{}, err
 	}
-	if err := s.schema.Usable(ctx); err != nil {
-		return store.Page{}, s.db.Fail("runs", err)
+	if err := r.schema.Usable(ctx); err != nil {
+		return store.Page{}, r.db.Fail("runs", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, inspectLimit)
 	defer cancel()
-	page, err := s.page(ctx, s.db.Reading, filter)
+	page, err := r.PageFrom(ctx, r.db.Reading, filter)
 	if err != nil {
-		return store.Page{}, s.db.Fail("runs", err)
+		return store.Page{}, r.db.Fail("runs", err)
 	}
 	return page, nil
 }
 
-// page lists runs as a pool or a transaction sees them.
-func (s *Store) page(ctx context.Context, to conn.Sender, filter store.Filter) (store.Page, error) {
-	l, err := s.lister(to, &filter)
+// PageFrom lists runs as a pool or a transaction sees them.
+func (r *Reader) PageFrom(ctx context.Context, to conn.Sender, filter store.Filter) (store.Page, error) {
+	l, err := r.lister(to, &filter)
 	if err != nil {
 		return store.Page{}, err
 	}
@@ -63,16 +63,16 @@ func (s *Store) page(ctx context.Context, to conn.Sender, filter store.Filter) (
 	if err != nil {
 		return store.Page{}, err
 	}
-	return page, s.addProgress(ctx, to, page.Runs)
+	return page, r.addProgress(ctx, to, page.Runs)
 }
 
 // lister begins a list.
-func (s *Store) lister(to conn.Sender, filter *store.Filter) (*lister, error) {
+func (r *Reader) lister(to conn.Sender, filter *store.Filter) (*lister, error) {
 	from, below, limit, err := filter.Range()
 	if err != nil {
 		return nil, err
 	}
-	l := &lister{store: s, to: to, filter: filter, from: from, below: below, limit: limit, states: make([]int16, len(filter.States)),
+	l := &lister{reader: r, to: to, filter: filter, from: from, below: below, limit: limit, states: make([]int16, len(filter.States)),
 		allLanes: len(filter.Jobs)+len(filter.Queues) == 0}
 	for i, state := range filter.States {
 		l.states[i] = int16(state)
@@ -126,12 +126,12 @@ func (l *lister) list(ctx context.Context) (store.Page, error) {
 
 // readLanes finds the lanes that pass the filter.
 func (l *lister) readLanes(ctx context.Context) error {
-	b := l.store.db.Begin(ctx, l.to)
+	b := l.reader.db.Begin(ctx, l.to)
 	b.Add(queries.FilteredLanes, conn.OrEmpty(l.filter.Jobs), conn.OrEmpty(l.filter.Queues)).Query(func(rows pgx.Rows) (err error) {
 		l.lanes, err = pgx.CollectRows(rows, pgx.RowTo[int32])
 		return err
 	})
-	return l.store.db.Send(ctx, l.to, b)
+	return l.reader.db.Send(ctx, l.to, b)
 }
 
 // problems lists dead and cancelled runs: the newest ids of each lane, then the
@@ -143,12 +143,12 @@ func (l *lister) problems(ctx context.Context) (store.Page, error) {
 	}
 	states := slices.Compact(slices.Sorted(slices.Values(l.states)))
 	var ids conn.UUIDs
-	b := l.store.db.Begin(ctx, l.to)
+	b := l.reader.db.Begin(ctx, l.to)
 	b.Add(queries.NewestProblems, states, l.lanes, l.below, l.from, conn.Small(most)).Query(func(rows pgx.Rows) error {
 		ids = ids[:0]
 		return conn.ScanIDs(rows, func(id uuid.UUID) { ids = append(ids, id) })
 	})
-	if err := l.store.db.Send(ctx, l.to, b); err != nil || len(ids) == 0 {
+	if err := l.reader.db.Send(ctx, l.to, b); err != nil || len(ids) == 0 {
 		return store.Page{}, err
 	}
 	floor := uuid.Nil
@@ -192,7 +192,7 @@ func (l *lister) named(ctx context.Context) (page store.Page, err error) {
 
 // idsOfName are the newest runs of the key, or of the schedule, that is asked for.
 func (l *lister) idsOfName(ctx context.Context, most int) (ids conn.UUIDs, err error) {
-	b := l.store.db.Begin(ctx, l.to)
+	b := l.reader.db.Begin(ctx, l.to)
 	find, name := queries.RunsOfSchedule, l.filter.Schedule
 	if l.filter.Key != "" {
 		find, name = queries.RunsOfKey, l.filter.Key
@@ -201,7 +201,7 @@ func (l *lister) idsOfName(ctx context.Context, most int) (ids conn.UUIDs, err e
 		ids = ids[:0]
 		return conn.ScanIDs(rows, func(id uuid.UUID) { ids = append(ids, id) })
 	})
-	return ids, l.store.db.Send(ctx, l.to, b)
+	return ids, l.reader.db.Send(ctx, l.to, b)
 }
 
 // unfinished lists pending and running runs, as long as few are pending.
@@ -212,7 +212,7 @@ func (l *lister) unfinished(ctx context.Context) (page store.Page, few bool, err
 	}
 	var ids conn.UUIDs
 	waiting, held := 0, 0
-	b := l.store.db.Begin(ctx, l.to)
+	b := l.reader.db.Begin(ctx, l.to)
 	b.Add(queries.UnfinishedOf, lanes, int32(unfinishedMost), slices.Contains(l.filter.States, store.Running)).Query(func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.UnfinishedOfRow])
 		ids, waiting, held = make(conn.UUIDs, 0, len(found)), 0, 0
@@ -228,11 +228,11 @@ func (l *lister) unfinished(ctx context.Context) (page store.Page, few bool, err
 		}
 		return err
 	})
-	if err := l.store.db.Send(ctx, l.to, b); err != nil {
+	if err := l.reader.db.Send(ctx, l.to, b); err != nil {
 		return page, false, err
 	}
 	if slices.Contains(l.filter.States, store.Running) {
-		more, err := examine.Stranded(ctx, l.store.db, l.to, examine.Between(l.from, l.below, pageMost))
+		more, err := examine.Stranded(ctx, l.reader.db, l.to, examine.Between(l.from, l.below, pageMost))
 		if err != nil {
 			return page, false, err
 		}
@@ -266,11 +266,11 @@ func (l *lister) walk(ctx context.Context, bounds ...int) (page store.Page, err 
 	on := *l
 	for _, bound := range bounds {
 		var floor uuid.UUID
-		b := on.store.db.Begin(ctx, on.to)
+		b := on.reader.db.Begin(ctx, on.to)
 		b.Add(queries.FloorOfRuns, on.below, on.from, conn.Small(bound-on.examined-1)).Query(func(rows pgx.Rows) error {
 			return conn.ScanIDs(rows, func(id uuid.UUID) { floor = id })
 		})
-		if err := on.store.db.Send(ctx, on.to, b); err != nil {
+		if err := on.reader.db.Send(ctx, on.to, b); err != nil {
 			return store.Page{}, err
 		}
 		on.examined = bound
@@ -301,14 +301,14 @@ func (l *lister) page(ctx context.Context, floor uuid.UUID, list string, more ..
 	if floor != uuid.Nil {
 		page.Examined = l.examined
 	}
-	b := l.store.db.Begin(ctx, l.to)
+	b := l.reader.db.Begin(ctx, l.to)
 	args := append(more, l.below, from, l.states, l.allLanes, lanes, l.filter.Tag)
 	args = append(append(args, l.selected()...), int32(l.limit+1)) //nolint:gosec // small
 	b.Add(list, args...).Query(func(rows pgx.Rows) error {
 		page.Runs = nil
 		return scanRecords(&page.Runs)(rows)
 	})
-	if err := l.store.db.Send(ctx, l.to, b); err != nil {
+	if err := l.reader.db.Send(ctx, l.to, b); err != nil {
 		return store.Page{}, err
 	}
 	if len(page.Runs) > l.limit {

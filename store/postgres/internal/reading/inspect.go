@@ -1,11 +1,13 @@
-package postgres
+package reading
 
 import (
 	"bytes"
 	"context"
 	"errors"
+	"math"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/durable-worker/durable-worker/internal/rules"
@@ -21,20 +23,20 @@ const inspectLimit = 4 * time.Second
 
 // Run returns one run with its attempts. It uses the general pool, because workers and callers
 // that wait for runs call it too.
-func (s *Store) Run(ctx context.Context, id store.RunID) (store.Record, error) {
-	if err := s.schema.Usable(ctx); err != nil {
-		return store.Record{}, s.db.Fail("run", err)
+func (r *Reader) Run(ctx context.Context, id store.RunID) (store.Record, error) {
+	if err := r.schema.Usable(ctx); err != nil {
+		return store.Record{}, r.db.Fail("run", err)
 	}
-	record, err := s.run(ctx, s.db.General, id)
+	record, err := r.RunFrom(ctx, r.db.General, id)
 	if err != nil {
-		return store.Record{}, s.db.Fail("run "+id.String(), err)
+		return store.Record{}, r.db.Fail("run "+id.String(), err)
 	}
 	return record, nil
 }
 
-// run reads a run as a pool or a transaction sees it.
-func (s *Store) run(ctx context.Context, to conn.Sender, id store.RunID) (store.Record, error) {
-	b := s.db.Begin(ctx, to)
+// RunFrom reads a run as a pool or a transaction sees it.
+func (r *Reader) RunFrom(ctx context.Context, to conn.Sender, id store.RunID) (store.Record, error) {
+	b := r.db.Begin(ctx, to)
 	var records []store.Record
 	attempts := []store.Attempt{}
 	var checkpoints []string
@@ -46,7 +48,7 @@ func (s *Store) run(ctx context.Context, to conn.Sender, id store.RunID) (store.
 		return err
 	})
 	b.Add(queries.ProgressOf, conn.UUIDs{id}).Query(scanProgress(reported))
-	if err := s.db.Send(ctx, to, b); err != nil {
+	if err := r.db.Send(ctx, to, b); err != nil {
 		return store.Record{}, err
 	}
 	if len(records) == 0 {
@@ -122,4 +124,56 @@ func scanAttempts(rows pgx.Rows, attempts *[]store.Attempt) error {
 		})
 	}
 	return nil
+}
+
+// addProgress completes records, some of whose runs may have reported progress, with another
+// question to where they came from.
+func (r *Reader) addProgress(ctx context.Context, to conn.Sender, records []store.Record) error {
+	var ids conn.UUIDs
+	for i := range records {
+		if records[i].StartedAt != nil {
+			ids = append(ids, records[i].ID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	reported := map[store.RunID]*store.Progress{}
+	b := r.db.Begin(ctx, to)
+	b.Add(queries.ProgressOf, ids).Query(scanProgress(reported))
+	if err := r.db.Send(ctx, to, b); err != nil {
+		return err
+	}
+	for i := range records {
+		records[i].Progress = reported[records[i].ID]
+	}
+	return nil
+}
+
+// scanProgress reads rows of ProgressOf.
+func scanProgress(found map[store.RunID]*store.Progress) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		for rows.Next() {
+			var id uuid.UUID
+			var p store.Progress
+			if err := rows.Scan(&id, &p.Fraction, &p.Note, &p.At); err != nil {
+				return err
+			}
+			p.Fraction, p.At = math.Round(p.Fraction*1e4)/1e4, p.At.UTC()
+			found[id] = &p
+		}
+		return rows.Err()
+	}
+}
+
+// inspect asks what an operator wants to know.
+func (r *Reader) inspect(ctx context.Context, ask func(*conn.Batch)) error {
+	if err := r.schema.Usable(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, inspectLimit)
+	defer cancel()
+	b := r.db.Guarded(ctx)
+	ask(b)
+	return r.db.Send(ctx, r.db.Reading, b)
 }

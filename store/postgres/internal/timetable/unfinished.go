@@ -1,4 +1,4 @@
-package postgres
+package timetable
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -20,18 +21,18 @@ import (
 const unfinishedPerStep = 10_000
 
 // unfinishedRuns reports which of some runs have not ended.
-func (s *Store) unfinishedRuns(ctx context.Context, tx pgx.Tx, ids conn.UUIDs) (map[uuid.UUID]bool, error) {
+func (t *Timetable) unfinishedRuns(ctx context.Context, tx pgx.Tx, ids conn.UUIDs) (map[uuid.UUID]bool, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
 	unfinished := map[uuid.UUID]bool{}
-	b := s.db.NewBatch()
+	b := t.db.NewBatch()
 	for some := range slices.Chunk(ids, unfinishedPerStep) {
 		b.Add(queries.UnfinishedRuns, some).Query(func(rows pgx.Rows) error {
 			return conn.ScanIDs(rows, func(id uuid.UUID) { unfinished[id] = true })
 		})
 	}
-	return unfinished, s.db.Send(ctx, tx, b)
+	return unfinished, t.db.Send(ctx, tx, b)
 }
 
 // unfinishedFor is how long it may take to find all unfinished runs of a schedule.
@@ -41,7 +42,7 @@ const unfinishedFor = time.Second
 // be added, that have not ended: of the ones it remembers, those that are known
 // to, or all if these do not report whether there is room for another. The
 // transaction continues after an error of the server.
-func (s *Store) unfinishedOf(
+func (t *Timetable) unfinishedOf(
 	ctx context.Context, tx pgx.Tx, id int32, remembered []uuid.UUID, known map[uuid.UUID]bool, plan *store.Plan, overlap store.OverlapPolicy,
 ) (store.Unfinished, error) {
 	unfinished := store.ReadUnfinished(remembered)
@@ -51,15 +52,15 @@ func (s *Store) unfinishedOf(
 	}
 	var all []uuid.UUID
 	most, _ := conn.Limits(ctx, unfinishedFor)
-	b := s.db.NewBatch()
+	b := t.db.NewBatch()
 	b.Add(queries.BeginPart)
 	b.Add(queries.Limits, most, most) // until the part is undone
 	b.Add(queries.UnfinishedOfSchedule, id, int32(store.MaxUnfinishedRuns)).Query(func(rows pgx.Rows) error {
 		return conn.ScanIDs(rows, func(id uuid.UUID) { all = append(all, id) })
 	})
-	err := s.db.Send(ctx, tx, b)
+	err := t.db.Send(ctx, tx, b)
 	if err == nil || conn.Code(err) != "" {
-		if undone := s.db.Queries(tx).UndoPart(ctx); undone != nil {
+		if undone := t.db.Queries(tx).UndoPart(ctx); undone != nil {
 			return unfinished, undone
 		}
 	}
@@ -84,7 +85,7 @@ func (s *specs) schedule(row *queries.DueSchedulesRow) (store.Schedule, error) {
 	one := store.Schedule{
 		Name: row.Name, Hash: row.Hash, Generation: row.Generation, Job: row.Job, Queue: row.Queue, Priority: int(row.Priority),
 		Args: []byte(row.Args), MaxAttempts: int(row.MaxAttempts), Timeout: conn.FromMicro(row.Timeout),
-		OnCrash: store.CrashPolicy(row.OnCrash), Tags: row.Tags, Limits: limitsOf(row.Limits), Waiting: conn.FromMicro(row.Waiting),
+		OnCrash: store.CrashPolicy(row.OnCrash), Tags: row.Tags, Limits: numbers.UsesOf(row.Limits), Waiting: conn.FromMicro(row.Waiting),
 	}
 	s.mu.Lock()
 	known, remembered := s.read[row.Spec]

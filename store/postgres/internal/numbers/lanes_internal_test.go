@@ -1,4 +1,4 @@
-package postgres
+package numbers
 
 import (
 	"strconv"
@@ -11,16 +11,16 @@ import (
 
 func TestLaneCacheIsBounded(t *testing.T) {
 	t.Parallel()
-	cache := laneCache{ids: map[lane]store.LaneID{}}
+	cache := laneCache{ids: map[Lane]store.LaneID{}}
 	for i := range laneCacheMost + 500 {
-		one := lane{queue: "invented-" + strconv.Itoa(i), job: "mail"}
-		cache.remember(laneSet{one: store.LaneID(i)})
+		one := Lane{Queue: "invented-" + strconv.Itoa(i), Job: "mail"}
+		cache.remember(LaneSet{one: store.LaneID(i)})
 		require.Equal(t, store.LaneID(i), cache.ids[one], "what was learnt last is known")
 	}
 	require.Len(t, cache.ids, laneCacheMost)
-	large := laneSet{}
+	large := LaneSet{}
 	for i := range laneCacheMost + 1 {
-		large[lane{queue: "large-" + strconv.Itoa(i), job: "mail"}] = store.LaneID(i)
+		large[Lane{Queue: "large-" + strconv.Itoa(i), Job: "mail"}] = store.LaneID(i)
 	}
 	cache.remember(large)
 	require.Len(t, cache.ids, len(large), "one call finds all of its own")

@@ -1,11 +1,10 @@
-package postgres
+package timetable
 
 import (
 	"context"
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -14,6 +13,8 @@ import (
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/enqueue"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -39,20 +40,20 @@ const decidedPerStep = 500
 
 // decideSome decides about due schedules, whose rows are locked, at an instant of the
 // server's clock. What is wrong with one of them is its own fault and no other's.
-func (s *Store) decideSome(ctx context.Context, tx pgx.Tx, rows []queries.DueSchedulesRow, now time.Time, decide decider) ([]decided, error) {
+func (t *Timetable) decideSome(ctx context.Context, tx pgx.Tx, rows []queries.DueSchedulesRow, now time.Time, decide Decider) ([]decided, error) {
 	var ids conn.UUIDs
 	for i := range rows {
 		ids = append(ids, rows[i].Unfinished...)
 	}
-	known, err := s.unfinishedRuns(ctx, tx, ids)
+	known, err := t.unfinishedRuns(ctx, tx, ids)
 	if err != nil {
 		return nil, err
 	}
 	some := make([]decided, len(rows))
 	for i := range rows {
 		row, d := &rows[i], &some[i]
-		one, fault := s.specs.schedule(row)
-		unfinished, err := s.unfinishedOf(ctx, tx, row.ID, row.Unfinished, known, &one.Plan, one.OverlapPolicy())
+		one, fault := t.specs.schedule(row)
+		unfinished, err := t.unfinishedOf(ctx, tx, row.ID, row.Unfinished, known, &one.Plan, one.OverlapPolicy())
 		switch {
 		case conn.Code(err) != "": // that of this schedule alone
 			fault = err
@@ -128,14 +129,14 @@ var (
 // storeDecided stores decisions, mostly the quick way. When the database refuses,
 // the general one follows, and when it refuses that, halves of them, down to each
 // schedule by itself: a bad one never stops the others.
-func (s *Store) storeDecided(ctx context.Context, tx pgx.Tx, some []decided, refused refusedLanes, done *attempt) error {
-	set, err := s.decidedLanes(ctx, tx, some, refused)
+func (t *Timetable) storeDecided(ctx context.Context, tx pgx.Tx, some []decided, refused numbers.RefusedLanes, done *attempt) error {
+	set, err := t.decidedLanes(ctx, tx, some, refused)
 	if err != nil {
 		return err
 	}
-	ids, err := s.storeSome(ctx, tx, some, set, quick)
+	ids, err := t.storeSome(ctx, tx, some, set, quick)
 	if conn.RefusesRows(err) && conn.Code(err) != conn.NotNullViolation {
-		return s.storeHalves(ctx, tx, some, set, done)
+		return t.storeHalves(ctx, tx, some, set, done)
 	}
 	if err == nil {
 		done.take(some, ids)
@@ -145,8 +146,8 @@ func (s *Store) storeDecided(ctx context.Context, tx pgx.Tx, some []decided, ref
 
 // storeHalves stores decisions in ever smaller parts. A schedule that is refused
 // alone is judged when all have been tried.
-func (s *Store) storeHalves(ctx context.Context, tx pgx.Tx, some []decided, set places, done *attempt) error {
-	ids, err := s.storeSome(ctx, tx, some, set, general)
+func (t *Timetable) storeHalves(ctx context.Context, tx pgx.Tx, some []decided, set numbers.Places, done *attempt) error {
+	ids, err := t.storeSome(ctx, tx, some, set, general)
 	if !conn.RefusesRows(err) {
 		if err == nil {
 			done.take(some, ids)
@@ -154,10 +155,10 @@ func (s *Store) storeHalves(ctx context.Context, tx pgx.Tx, some []decided, set 
 		return err
 	}
 	if half := len(some) / 2; half > 0 {
-		if err := s.storeHalves(ctx, tx, some[:half], set, done); err != nil {
+		if err := t.storeHalves(ctx, tx, some[:half], set, done); err != nil {
 			return err
 		}
-		return s.storeHalves(ctx, tx, some[half:], set, done)
+		return t.storeHalves(ctx, tx, some[half:], set, done)
 	}
 	some[0].fault(err)
 	done.refused = append(done.refused, refusedOnItsOwn{some[0], err})
@@ -177,10 +178,10 @@ func (a *attempt) take(some []decided, ids []store.RunID) {
 
 // decidedLanes finds the lanes of the runs. A lane that cannot be made is a
 // fault of the schedules that need it.
-func (s *Store) decidedLanes(ctx context.Context, tx pgx.Tx, some []decided, refused refusedLanes) (places, error) {
-	set := places{lanes: laneSet{}}
+func (t *Timetable) decidedLanes(ctx context.Context, tx pgx.Tx, some []decided, refused numbers.RefusedLanes) (numbers.Places, error) {
+	set := numbers.Places{Lanes: numbers.LaneSet{}}
 	for i := range some {
-		own := laneSet{}
+		own := numbers.LaneSet{}
 		some[i].addLanes(own)
 		for l := range own {
 			if err := refused[l]; err != nil {
@@ -189,71 +190,71 @@ func (s *Store) decidedLanes(ctx context.Context, tx pgx.Tx, some []decided, ref
 				break
 			}
 		}
-		maps.Copy(set.lanes, own)
+		maps.Copy(set.Lanes, own)
 	}
-	if err := s.lanesIn(ctx, tx, set.lanes); err != nil {
+	if err := t.numbers.LanesIn(ctx, tx, set.Lanes); err != nil {
 		return set, err
 	}
-	return s.decidedLimits(ctx, tx, some, set)
+	return t.decidedLimits(ctx, tx, some, set)
 }
 
 // decidedLimits finds the limits of the runs. One that is not known, or that may not
 // be used so, is a fault of the schedules that need it.
-func (s *Store) decidedLimits(ctx context.Context, tx pgx.Tx, some []decided, set places) (places, error) {
+func (t *Timetable) decidedLimits(ctx context.Context, tx pgx.Tx, some []decided, set numbers.Places) (numbers.Places, error) {
 	var all []store.NewRun
 	for i := range some {
-		own := placesOf(some[i].runs)
-		if own.limits == nil {
+		own := numbers.PlacesOf(some[i].runs)
+		if own.Limits == nil {
 			continue
 		}
-		own.lanes = set.lanes
-		err := s.checkLimits(ctx, tx, own, some[i].runs)
+		own.Lanes = set.Lanes
+		err := t.numbers.CheckLimits(ctx, tx, own, some[i].runs)
 		switch {
 		case errors.Is(err, store.ErrInvalid):
 			some[i].fault(err)
 			continue
 		case err != nil:
 			return set, err
-		case set.limits == nil:
-			set.limits = limitSet{}
+		case set.Limits == nil:
+			set.Limits = numbers.LimitSet{}
 		}
-		maps.Copy(set.limits, own.limits)
+		maps.Copy(set.Limits, own.Limits)
 		all = append(all, some[i].runs...)
 	}
-	if set.limits == nil {
+	if set.Limits == nil {
 		return set, nil
 	}
-	return set, s.limitLanesIn(ctx, tx, set, all)
+	return set, t.numbers.LimitLanesIn(ctx, tx, set, all)
 }
 
-func (d *decided) addLanes(set laneSet) {
+func (d *decided) addLanes(set numbers.LaneSet) {
 	for i := range d.runs {
-		set[laneOf(&d.runs[i])] = 0
+		set[numbers.LaneOf(&d.runs[i])] = 0
 	}
 }
 
 // storeSome stores decisions under a savepoint, all in one round trip.
-func (s *Store) storeSome(ctx context.Context, tx pgx.Tx, some []decided, set places, how way) ([]store.RunID, error) {
+func (t *Timetable) storeSome(ctx context.Context, tx pgx.Tx, some []decided, set numbers.Places, how way) ([]store.RunID, error) {
 	var ids []store.RunID
 	each := func(rows pgx.Rows) error {
 		return conn.ScanIDs(rows, func(id uuid.UUID) { ids = append(ids, id) })
 	}
-	b := s.db.NewBatch()
+	b := t.db.NewBatch()
 	b.Add(queries.BeginPart)
 	free, limited := occurrencesOf(some)
 	if len(limited.runs) > 0 {
-		addLimited(b, limited.runs, set, limited.at, each)
+		enqueue.AddLimited(b, limited.runs, set, limited.at, each)
 	}
 	if len(free.runs) > 0 {
-		args := append(columnsOf(free.runs, set).parameters(), free.schedules, free.generations, free.keys, free.ats, free.names)
+		args := append(enqueue.ColumnsOf(free.runs, set).Parameters(), free.schedules, free.generations, free.keys, free.ats, free.names)
 		b.Add(how.insert, args...).Query(each)
 	}
 	addSkips(b, some)
 	addAdvances(b, some, how.alike)
 	b.Add(queries.EndPart)
-	err := s.db.Send(ctx, tx, b)
+	err := t.db.Send(ctx, tx, b)
 	if conn.RefusesRows(err) {
-		if undone := s.db.Queries(tx).UndoPart(ctx); undone != nil {
+		if undone := t.db.Queries(tx).UndoPart(ctx); undone != nil {
 			return nil, undone
 		}
 	}
@@ -271,8 +272,8 @@ type occurrences struct {
 }
 
 // at is what the i-th run is for.
-func (o *occurrences) at(i int) occurrence {
-	return occurrence{o.schedules[i], o.generations[i], &o.keys[i], o.ats[i], &o.names[i]}
+func (o *occurrences) at(i int) enqueue.Occurrence {
+	return enqueue.Occurrence{Schedule: o.schedules[i], Generation: o.generations[i], Key: &o.keys[i], At: o.ats[i], Name: &o.names[i]}
 }
 
 // occurrencesOf returns the runs that were decided, those that limits admit apart.
@@ -325,7 +326,7 @@ func addAdvances(b *conn.Batch, some []decided, isAlike func(*decided) bool) {
 		}
 		p.Ids, nexts = append(p.Ids, one.id), append(nexts, conn.TimeOrNull(one.decision.NextAt))
 		p.Waitings = append(p.Waitings, conn.Micro(one.decision.Waiting))
-		p.Unfinished = append(p.Unfinished, idArray(unfinished.Keep(&one.plan)))
+		p.Unfinished = append(p.Unfinished, conn.IDArray(unfinished.Keep(&one.plan)))
 		p.Faults = append(p.Faults, conn.StorableFault(one.decision.Fault))
 	}
 	if len(alike) > 0 {
@@ -340,13 +341,4 @@ func addAdvances(b *conn.Batch, some []decided, isAlike func(*decided) bool) {
 // and continues: the common case.
 func (d *decided) plain() bool {
 	return len(d.runs) == 1 && len(d.unfinished.IDs) == 0 && !d.unfinished.Others && d.decision.Waiting == 0 && d.decision.Fault == ""
-}
-
-// idArray writes an array of ids as PostgreSQL reads it from text.
-func idArray(ids []uuid.UUID) string {
-	words := make([]string, len(ids))
-	for i, id := range ids {
-		words[i] = id.String()
-	}
-	return "{" + strings.Join(words, ",") + "}"
 }

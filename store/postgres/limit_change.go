@@ -5,77 +5,16 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/durable-worker/durable-worker/internal/admit"
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/reading"
 )
-
-// limitGatesSeen bounds the gates among which the next admission of a limit is looked
-// for, and limitShown the permits and the waiters of a gate that are shown.
-const (
-	limitGatesSeen = 1000
-	limitShown     = 100
-)
-
-// ListLimits lists the limits by name.
-func (s *Store) ListLimits(ctx context.Context, filter store.LimitFilter) ([]store.LimitInfo, error) {
-	if err := s.schema.Usable(ctx); err != nil {
-		return nil, s.db.Fail("list limits", err)
-	}
-	names := []string{}
-	for _, name := range filter.Names {
-		names = append(names, store.LimitName(name))
-	}
-	rows, err := s.db.Queries(s.db.Reading).ListLimits(ctx, queries.ListLimitsParams{Names: names})
-	if err != nil {
-		return nil, s.db.Fail("list limits", err)
-	}
-	infos := []store.LimitInfo{}
-	b := s.db.Guarded(ctx)
-	for _, row := range rows {
-		if !filter.Caps && store.IsCap(row.Name) {
-			continue
-		}
-		infos = append(infos, store.LimitInfo{
-			Limit: toLimit(&queries.ReadLimitsRow{ID: row.ID, Name: row.Name, Kind: row.Kind, Most: row.Most, Period: row.Period, Burst: row.Burst,
-				Buckets: row.Buckets, KeyLeast: row.KeyLeast, KeyMost: row.KeyMost, Action: row.Action, RetryAfter: row.RetryAfter, State: row.State, Secret: row.Secret}),
-			Edited: row.Edited, DeclaredAt: conn.TimesUTC(row.DeclaredAt),
-		})
-	}
-	for i := range infos {
-		info := &infos[i]
-		info.Done = s.tally.Of(info.ID)
-		first, last := gatesOf(info.ID)
-		b.Add(queries.LimitInUse, first, last, int32(countMost)).QueryRow(func(row pgx.Row) error {
-			var oldest time.Time
-			err := row.Scan(&info.Waiting.N, &info.InUse.N, &oldest)
-			if info.Waiting.N > 0 {
-				info.OldestDue = conn.TimesUTC(&oldest)
-			}
-			info.Waiting.AtLeast, info.InUse.AtLeast = info.Waiting.N == countMost, info.InUse.N >= countMost
-			return err
-		})
-		b.Add(queries.NextOfLimit, first-1, last, int32(limitGatesSeen)).Query(func(rows pgx.Rows) error {
-			next, err := pgx.CollectRows(rows, pgx.RowTo[time.Time])
-			for i := range next {
-				info.NextAt = conn.TimesUTC(&next[i])
-			}
-			return err
-		})
-	}
-	if len(infos) == 0 {
-		return infos, nil
-	}
-	if err := s.db.Send(ctx, s.db.Reading, b); err != nil {
-		return nil, s.db.Fail("list limits", err)
-	}
-	return infos, nil
-}
 
 // ChangeLimit changes a limit on behalf of an operator.
 func (s *Store) ChangeLimit(ctx context.Context, change store.LimitChange) error {
@@ -103,7 +42,7 @@ func (s *Store) ChangeLimit(ctx context.Context, change store.LimitChange) error
 		})
 	})
 	if err == nil {
-		s.limits.forget()
+		s.numbers.ForgetLimits()
 	}
 	if err == nil && announce != nil {
 		err = announce()
@@ -155,7 +94,7 @@ func (c *limitChanging) all(ctx context.Context) (announce func() error, err err
 	if len(rows) == 0 {
 		return nil, store.ErrNotFound
 	}
-	known := toLimit((*queries.ReadLimitsRow)(&rows[0]))
+	known := numbers.LimitOf((*queries.ReadLimitsRow)(&rows[0]))
 	if known.State == store.LimitRemoved && c.change.Command != store.SetLimit && c.change.Command != store.DeleteLimit {
 		return nil, store.ErrNotFound
 	}
@@ -209,8 +148,8 @@ func (c *limitChanging) create(ctx context.Context, name string) (made bool, err
 
 // unused refuses to delete a limit that is in use.
 func (c *limitChanging) unused(ctx context.Context, known *store.Limit) error {
-	first, last := gatesOf(known.ID)
-	use, err := c.q.LimitInUse(ctx, queries.LimitInUseParams{First: first, Last: last, Most: countMost})
+	first, last := numbers.GatesOf(known.ID)
+	use, err := c.q.LimitInUse(ctx, queries.LimitInUseParams{First: first, Last: last, Most: reading.CountMost})
 	if err == nil && use.Waiting+use.Held > 0 {
 		err = rules.LimitInUse(known.Name, use.Waiting, use.Held)
 	}
@@ -249,93 +188,4 @@ func (c *limitChanging) gate(ctx context.Context, name string) error {
 func (c *limitChanging) audit(ctx context.Context, limit *store.Limit) error {
 	return c.q.AuditChange(ctx, queries.AuditChangeParams{Actor: c.change.By, Kind: rules.KindLimit, Subject: limit.Name,
 		Action: string(c.change.Command), Detail: string(rules.LimitDetail(c.change, limit))})
-}
-
-// Gate describes one key of a limit.
-func (s *Store) Gate(ctx context.Context, limit, key string) (store.GateInfo, error) {
-	if err := s.schema.Usable(ctx); err != nil {
-		return store.GateInfo{}, s.db.Fail("gate", err)
-	}
-	set := limitSet{store.LimitName(limit): nil}
-	if err := s.findLimits(ctx, s.db.Reading, set, false); err != nil {
-		return store.GateInfo{}, s.db.Fail("gate", err)
-	}
-	known := set[store.LimitName(limit)]
-	if known == nil || known.State == store.LimitRemoved {
-		return store.GateInfo{}, fmt.Errorf("limit %s: %w", limit, store.ErrNotFound)
-	}
-	info := store.GateInfo{Limit: known.Limit, Key: key}
-	b := s.db.Guarded(ctx)
-	askGate(b, &info)
-	if err := s.db.Send(ctx, s.db.Reading, b); err != nil {
-		return store.GateInfo{}, s.db.Fail("gate", err)
-	}
-	return info, nil
-}
-
-// askGate reads everything about one key of a limit, which info names.
-func askGate(b *conn.Batch, info *store.GateInfo) {
-	gate := int64(admit.GateOf(&info.Limit, info.Key))
-	b.Add(queries.GateUse, gate, int32(countMost)).QueryRow(func(row pgx.Row) error {
-		var next *time.Time
-		err := row.Scan(&info.InUse, &info.Waiting.N, &next)
-		if info.Waiting.AtLeast = info.Waiting.N == countMost; info.Waiting.N > 0 {
-			info.NextAt = conn.TimesUTC(next)
-		}
-		return err
-	})
-	b.Add(queries.GatePermits, gate, int32(limitShown)).Query(func(rows pgx.Rows) error {
-		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.GatePermitsRow])
-		info.Permits = nil
-		for _, row := range found {
-			info.Permits = append(info.Permits, store.PermitInfo{Owner: row.Owner, Places: int(row.K), Until: store.LimitUntil(row.Until[0]),
-				ExpiresAt: conn.TimesUTC(row.ExpiresAt), Runs: row.Runs, Worker: row.Worker})
-		}
-		return err
-	})
-	b.Add(queries.GateState, gate).Query(func(rows pgx.Rows) error {
-		found, err := pgx.CollectRows(rows, pgx.RowTo[*time.Time])
-		for _, at := range found {
-			info.NotBefore = conn.TimesUTC(at)
-		}
-		if info.NextAt != nil && info.NotBefore != nil && info.NextAt.Before(*info.NotBefore) {
-			info.NextAt = info.NotBefore
-		}
-		return err
-	})
-	b.Add(queries.GateWaiters, int32(limitShown), gate, info.Limit.ID).Query(func(rows pgx.Rows) error {
-		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.GateWaitersRow])
-		info.Waiters = []store.Waiter{}
-		for _, row := range found {
-			info.Waiters = append(info.Waiters, store.Waiter{Run: row.RunID, Job: row.Job, Queue: row.Queue, Priority: int(row.Priority), DueAt: row.DueAt.UTC()})
-		}
-		return err
-	})
-}
-
-// CheckLimits looks for violations of the invariants of limits.
-func (s *Store) CheckLimits(ctx context.Context) ([]store.LimitFault, error) {
-	if err := s.schema.Usable(ctx); err != nil {
-		return nil, s.db.Fail("check limits", err)
-	}
-	rows, err := s.limitFaults(ctx)
-	if err != nil {
-		return nil, s.db.Fail("check limits", err)
-	}
-	faults := make([]store.LimitFault, len(rows))
-	for i := range rows {
-		row := &rows[i]
-		run, _ := uuid.Parse(row.Run) // empty: none
-		faults[i] = rules.LimitFault(store.LimitFaultKind(row.Fault), row.Name, row.Key, run, int(row.Used), int(row.Most))
-	}
-	return faults, nil
-}
-
-func (s *Store) limitFaults(ctx context.Context) (found []queries.CheckLimitsRow, err error) {
-	b := s.db.Guarded(ctx)
-	b.Add(queries.CheckLimits, int32(rules.FaultsGates), int32(rules.FaultsMost), int32(rules.FaultsLines)).Query(func(rows pgx.Rows) error {
-		found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[queries.CheckLimitsRow])
-		return err
-	})
-	return found, s.db.Send(ctx, s.db.General, b)
 }

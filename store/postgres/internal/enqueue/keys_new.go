@@ -1,4 +1,4 @@
-package postgres
+package enqueue
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -35,7 +36,7 @@ func mayBeNew(runs []store.NewRun) bool {
 
 // insertNewKeyed stores the runs if their keys are free, except those that
 // are stored, and returns which it has. What is in the batch already goes first.
-func (s *Store) insertNewKeyed(ctx context.Context, to conn.Sender, runs []store.NewRun, set places, b *conn.Batch) (stored map[store.RunID]struct{}, err error) {
+func (e *Enqueuer) insertNewKeyed(ctx context.Context, to conn.Sender, runs []store.NewRun, set numbers.Places, b *conn.Batch) (stored map[store.RunID]struct{}, err error) {
 	stored = map[store.RunID]struct{}{}
 	heldFor := time.Duration(0)
 	for i := range runs {
@@ -44,16 +45,16 @@ func (s *Store) insertNewKeyed(ctx context.Context, to conn.Sender, runs []store
 	a := alikeOf(runs, set)
 	args := slices.Concat(a.lane, []any{conn.Micro(heldFor), a.ids, keyTexts(runs)}, a.shared, []any{a.args})
 	b.Add(queries.EnqueueNewKeyed, args...).Query(conn.ScanInto(stored))
-	return stored, s.db.Send(ctx, to, b)
+	return stored, e.db.Send(ctx, to, b)
 }
 
 // insertOneNew stores a run with a key in one round trip, unless there is more
 // to ask: nothing has happened then.
-func (s *Store) insertOneNew(ctx context.Context, run store.NewRun, set places) (done bool, err error) {
-	b := s.db.NewBatch()
+func (e *Enqueuer) insertOneNew(ctx context.Context, run store.NewRun, set numbers.Places) (done bool, err error) {
+	b := e.db.NewBatch()
 	lock, statement := conn.Limits(ctx, conn.HeldLimit)
 	b.Add(queries.Limits, lock, statement)
-	stored, err := s.insertNewKeyed(ctx, s.db.General, []store.NewRun{run}, set, b)
+	stored, err := e.insertNewKeyed(ctx, e.db.General, []store.NewRun{run}, set, b)
 	if conn.Code(err) == conn.LockNotAvailable {
 		return false, nil
 	}
@@ -72,10 +73,10 @@ func (k *keyedInsert) refuseChanged(ctx context.Context) error {
 	if len(holders) == 0 {
 		return nil
 	}
-	b := k.store.db.NewBatch()
+	b := k.enqueuer.db.NewBatch()
 	b.Add(queries.BeginLook)
 	b.Add(queries.RefuseChanged, holders)
 	b.Add(queries.UndoLook)
 	b.Add(queries.EndLook)
-	return k.store.db.Send(ctx, k.to, b)
+	return k.enqueuer.db.Send(ctx, k.to, b)
 }

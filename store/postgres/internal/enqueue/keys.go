@@ -1,4 +1,4 @@
-package postgres
+package enqueue
 
 import (
 	"cmp"
@@ -15,6 +15,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -41,10 +42,10 @@ type keyHolder struct {
 // locks the keys, reads the runs that hold them, decides, takes the pending runs that will
 // be replaced out of their lines, and writes.
 type keyedInsert struct {
-	store *Store
-	to    conn.Sender
-	set   places
-	runs  []store.NewRun
+	enqueuer *Enqueuer
+	to       conn.Sender
+	set      numbers.Places
+	runs     []store.NewRun
 
 	names    []keyName  // sorted: all transactions lock in this order
 	jobs     []string   // of the names
@@ -70,22 +71,22 @@ type keyedInsert struct {
 // insertKeyed is insert for runs some of which have keys. In a caller's
 // transaction the keys stay locked until it ends, and its own limits and
 // isolation hold. Freed is as in insertInto.
-func (s *Store) insertKeyed(ctx context.Context, to conn.Sender, runs []store.NewRun, set places) (answers []store.Receipt, freed []store.LineID, err error) {
+func (e *Enqueuer) insertKeyed(ctx context.Context, to conn.Sender, runs []store.NewRun, set numbers.Places) (answers []store.Receipt, freed []store.LineID, err error) {
 	pool, own := to.(*pgxpool.Pool)
 	if !own {
-		k := s.newKeyedInsert(to, runs, set)
-		if err := k.keep(ctx, s.db.NewBatch(), mayBeNew(runs)); err != nil {
+		k := e.newKeyedInsert(to, runs, set)
+		if err := k.keep(ctx, e.db.NewBatch(), mayBeNew(runs)); err != nil {
 			return nil, nil, err
 		}
 		return k.receipts, k.freed, nil
 	}
 	if len(runs) == 1 && len(runs[0].Limits) == 0 {
-		if done, err := s.insertOneNew(ctx, runs[0], set); done || err != nil {
+		if done, err := e.insertOneNew(ctx, runs[0], set); done || err != nil {
 			return receipts(runs, nil), nil, err
 		}
 	}
 	try := func(most time.Duration) (err error) {
-		answers, freed, err = s.storeKeyedAlone(ctx, pool, runs, set, most)
+		answers, freed, err = e.storeKeyedAlone(ctx, pool, runs, set, most)
 		return err
 	}
 	err = try(conn.HeldLimit)
@@ -93,7 +94,7 @@ func (s *Store) insertKeyed(ctx context.Context, to conn.Sender, runs []store.Ne
 		err = try(conn.HeldLimit)
 	}
 	if conn.Code(err) == conn.LockNotAvailable && ctx.Err() == nil {
-		err = s.db.Patiently(ctx, func() error { return try(conn.LockLimit) })
+		err = e.db.Patiently(ctx, func() error { return try(conn.LockLimit) })
 	}
 	if err != nil {
 		return nil, nil, err
@@ -107,23 +108,23 @@ const holderTries = 100
 
 // storeKeyedAlone does it in a transaction of its own, begun and committed in
 // the batches that do the work.
-func (s *Store) storeKeyedAlone(
-	ctx context.Context, pool *pgxpool.Pool, runs []store.NewRun, set places, most time.Duration,
+func (e *Enqueuer) storeKeyedAlone(
+	ctx context.Context, pool *pgxpool.Pool, runs []store.NewRun, set numbers.Places, most time.Duration,
 ) (answers []store.Receipt, freed []store.LineID, err error) {
 	session, err := pool.Acquire(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer session.Release()
-	b := s.db.NewBatch()
+	b := e.db.NewBatch()
 	b.Add(queries.Begin)
-	if s.db.Unpinned {
+	if e.db.Unpinned {
 		b.Add(queries.Pin)
 	}
 	lock, statement := conn.Limits(ctx, most)
 	b.Add(queries.Guard, lock, statement)
 	b.Add(queries.Idle) // or a process that stops here would keep the keys locked
-	k := s.newKeyedInsert(session, runs, set)
+	k := e.newKeyedInsert(session, runs, set)
 	k.commits = true
 	if err = k.keep(ctx, b, len(runs) > 1 && mayBeNew(runs)); err == nil && !k.committed {
 		_, err = session.Exec(ctx, queries.Commit)
@@ -135,8 +136,8 @@ func (s *Store) storeKeyedAlone(
 	return k.receipts, k.freed, nil
 }
 
-func (s *Store) newKeyedInsert(to conn.Sender, runs []store.NewRun, set places) *keyedInsert {
-	k := &keyedInsert{store: s, to: to, set: set, runs: runs, taken: map[store.RunID]bool{}}
+func (e *Enqueuer) newKeyedInsert(to conn.Sender, runs []store.NewRun, set numbers.Places) *keyedInsert {
+	k := &keyedInsert{enqueuer: e, to: to, set: set, runs: runs, taken: map[store.RunID]bool{}}
 	k.index()
 	return k
 }
@@ -145,19 +146,19 @@ func (s *Store) newKeyedInsert(to conn.Sender, runs []store.NewRun, set places) 
 // first tries whether the keys are free.
 func (k *keyedInsert) keep(ctx context.Context, b *conn.Batch, asNew bool) error {
 	if asNew {
-		stored, err := k.store.insertNewKeyed(ctx, k.to, k.runs, k.set, b)
+		stored, err := k.enqueuer.insertNewKeyed(ctx, k.to, k.runs, k.set, b)
 		if err != nil || len(stored) == len(k.runs) {
 			k.receipts = receipts(k.runs, nil)
 			return err
 		}
-		b, k.stored = k.store.db.NewBatch(), stored
+		b, k.stored = k.enqueuer.db.NewBatch(), stored
 	}
 	for try := 1; try <= holderTries; try++ {
 		complete, err := k.examine(ctx, b)
 		if err != nil {
 			return err
 		}
-		b = k.store.db.NewBatch()
+		b = k.enqueuer.db.NewBatch()
 		if !complete {
 			continue
 		}
@@ -212,7 +213,7 @@ func (k *keyedInsert) examine(ctx context.Context, b *conn.Batch) (complete bool
 	b.Add(queries.StoredRuns, k.asked).Query(func(rows pgx.Rows) error {
 		return conn.ScanIDs(rows, func(id uuid.UUID) { k.known[id] = struct{}{} })
 	})
-	err = k.store.db.Send(ctx, k.to, b)
+	err = k.enqueuer.db.Send(ctx, k.to, b)
 	return locked == len(k.names) && len(k.holders) == len(k.names), err
 }
 
@@ -275,7 +276,7 @@ func (k *keyedInsert) replace(holder *keyHolder, run *store.NewRun) {
 // take takes the holders that will be replaced out of their lines. It is not complete if one
 // of them had gone: it was claimed or changed.
 func (k *keyedInsert) take(ctx context.Context) (complete bool, err error) {
-	b := k.store.db.NewBatch()
+	b := k.enqueuer.db.NewBatch()
 	var wanted []store.RunID
 	for _, name := range k.names {
 		holder := k.holders[name]
@@ -288,7 +289,7 @@ func (k *keyedInsert) take(ctx context.Context) (complete bool, err error) {
 	if len(wanted) == 0 {
 		return true, nil
 	}
-	err = k.store.db.Send(ctx, k.to, b)
+	err = k.enqueuer.db.Send(ctx, k.to, b)
 	return !slices.ContainsFunc(wanted, func(id store.RunID) bool { return !k.taken[id] }), err
 }
 
@@ -305,7 +306,7 @@ func (k *keyedInsert) addTake(b *conn.Batch, holder *keyHolder) {
 // write stores what was decided.
 func (k *keyedInsert) write(ctx context.Context) error {
 	stored := map[store.RunID]struct{}{}
-	b := k.store.db.NewBatch()
+	b := k.enqueuer.db.NewBatch()
 	k.addReplacements(b, func(rows pgx.Rows) error {
 		return conn.ScanFreed(rows, &k.freed, func(id uuid.UUID) { stored[id] = struct{}{} })
 	})
@@ -322,7 +323,7 @@ func (k *keyedInsert) write(ctx context.Context) error {
 	if ends {
 		b.Add(queries.Commit)
 	}
-	if err := k.store.db.Send(ctx, k.to, b); err != nil {
+	if err := k.enqueuer.db.Send(ctx, k.to, b); err != nil {
 		return err
 	}
 	k.committed = ends
@@ -339,19 +340,19 @@ func (k *keyedInsert) write(ctx context.Context) error {
 }
 
 // addRuns adds an insert of runs some of which have keys.
-func addRuns(b *conn.Batch, runs []store.NewRun, set places, each func(pgx.Rows) error) {
+func addRuns(b *conn.Batch, runs []store.NewRun, set numbers.Places, each func(pgx.Rows) error) {
 	if len(runs) == 0 {
 		return
 	}
 	plain, limited := apart(runs)
 	if len(limited) > 0 {
-		addLimited(b, limited, set, nil, each)
+		AddLimited(b, limited, set, nil, each)
 	}
 	if len(plain) == 0 {
 		return
 	}
 	for _, part := range parts(plain) {
-		args := append(columnsOf(part, set).parameters(), keyTexts(part), traces(part))
+		args := append(ColumnsOf(part, set).Parameters(), keyTexts(part), traces(part))
 		b.Add(queries.EnqueueKeyedRuns, args...).Query(each)
 	}
 }
@@ -373,9 +374,9 @@ func (k *keyedInsert) addReplacements(b *conn.Batch, note func(pgx.Rows) error) 
 		if run == nil {
 			continue
 		}
-		l, row, had := laneOf(run), standingOf(run, k.set.limits), cmp.Or(holder.row.Gates, "{}")
-		ids, names, secrets := k.set.limits.only(run).learnt()
-		b.Add(queries.ReplaceRun, k.set.lanes[l], l.queue, l.job, l.priority, numberArray(ids), conn.Literal(names, conn.Quoted), conn.Literal(secrets, uuid.UUID.String), conn.TimeOrNull(run.At), conn.Micro(run.Delay()),
+		l, row, had := numbers.LaneOf(run), standingOf(run, k.set.Limits), cmp.Or(holder.row.Gates, "{}")
+		ids, names, secrets := k.set.Limits.Only(run).Learnt()
+		b.Add(queries.ReplaceRun, k.set.Lanes[l], l.Queue, l.Job, l.Priority, conn.NumberArray(ids), conn.Literal(names, conn.Quoted), conn.Literal(secrets, uuid.UUID.String), conn.TimeOrNull(run.At), conn.Micro(run.Delay()),
 			conn.Micro(run.Key.AtMost), conn.Micro(run.Timeout), conn.TimeOrNull(run.ExpiresAt), conn.Small(run.MaxAttempts), int16(run.OnCrash),
 			string(run.Args), conn.TextArray(run.Tags), run.Metadata.Text(), rules.TextOrNil(run.Trace),
 			row.gates, row.limits, row.weights, row.strict, row.gives, holder.id, had).Query(note)

@@ -1,8 +1,7 @@
-package postgres
+package reading
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -10,6 +9,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -39,17 +39,17 @@ type factRows struct {
 
 // Facts returns what decides about one run, in one round trip. A run that waits needs one more
 // for its limits and the cap of its queue, and one for their keys.
-func (s *Store) Facts(ctx context.Context, id store.RunID) (store.Facts, error) {
+func (r *Reader) Facts(ctx context.Context, id store.RunID) (store.Facts, error) {
 	var rows factRows
-	if err := s.inspect(ctx, func(b *conn.Batch) { rows.ask(b, id) }); err != nil {
-		return store.Facts{}, s.db.Fail("facts", err)
+	if err := r.inspect(ctx, func(b *conn.Batch) { rows.ask(b, id) }); err != nil {
+		return store.Facts{}, r.db.Fail("facts", err)
 	}
 	facts, err := rows.facts(id)
 	if err == nil && facts.Run != nil && facts.Run.State == store.Pending {
-		facts.Gates, err = s.gatesOf(ctx, facts.Run)
+		facts.Gates, err = r.gatesOf(ctx, facts.Run)
 	}
 	if err != nil {
-		return store.Facts{}, s.db.Fail("facts", err)
+		return store.Facts{}, r.db.Fail("facts", err)
 	}
 	return facts, nil
 }
@@ -142,16 +142,16 @@ func (r *factRows) running(facts *store.Facts) {
 }
 
 // gatesOf are the limits of a run that waits, with its keys.
-func (s *Store) gatesOf(ctx context.Context, run *store.Record) ([]store.GateFacts, error) {
+func (r *Reader) gatesOf(ctx context.Context, run *store.Record) ([]store.GateFacts, error) {
 	uses, err := store.ParseLimitTexts(run.Limits)
 	if err != nil {
 		return nil, err
 	}
-	set := limitSet{store.QueueCap(run.Queue): nil}
+	set := numbers.LimitSet{store.QueueCap(run.Queue): nil}
 	for _, use := range uses {
 		set[store.LimitName(use.Limit)] = nil
 	}
-	if err := s.findLimits(ctx, s.db.Reading, set, false); err != nil {
+	if err := r.numbers.FindLimits(ctx, r.db.Reading, set, false); err != nil {
 		return nil, err
 	}
 	if queueCap := set[store.QueueCap(run.Queue)]; queueCap != nil {
@@ -171,7 +171,7 @@ func (s *Store) gatesOf(ctx context.Context, run *store.Record) ([]store.GateFac
 	if len(gates) == 0 {
 		return nil, nil
 	}
-	err = s.inspect(ctx, func(b *conn.Batch) {
+	err = r.inspect(ctx, func(b *conn.Batch) {
 		for i := range gates {
 			askGate(b, &gates[i].GateInfo)
 		}
@@ -188,7 +188,7 @@ const (
 )
 
 // Problems lists the dead runs that ended last.
-func (s *Store) Problems(ctx context.Context, filter store.ProblemFilter) ([]store.Problem, error) {
+func (r *Reader) Problems(ctx context.Context, filter store.ProblemFilter) ([]store.Problem, error) {
 	most, err := filter.Most()
 	if err != nil {
 		return nil, err
@@ -198,7 +198,7 @@ func (s *Store) Problems(ctx context.Context, filter store.ProblemFilter) ([]sto
 		since = time.Unix(0, 0)
 	}
 	var rows []queries.ProblemsRow
-	err = s.inspect(ctx, func(b *conn.Batch) {
+	err = r.inspect(ctx, func(b *conn.Batch) {
 		if len(filter.Jobs)+len(filter.Queues) == 0 {
 			b.Add(queries.Problems, open, since, conn.Small(most)).Query(conn.Collect(&rows))
 			return
@@ -206,7 +206,7 @@ func (s *Store) Problems(ctx context.Context, filter store.ProblemFilter) ([]sto
 		b.Add(queries.ProblemsOf, conn.Small(most), conn.OrEmpty(filter.Jobs), conn.OrEmpty(filter.Queues), conn.Small(problemsFew), open, since, conn.Small(problemsExamined)).Query(conn.Collect(&rows))
 	})
 	if err != nil {
-		return nil, s.db.Fail("problems", err)
+		return nil, r.db.Fail("problems", err)
 	}
 	problems := make([]store.Problem, len(rows))
 	for i, row := range rows {
@@ -214,12 +214,4 @@ func (s *Store) Problems(ctx context.Context, filter store.ProblemFilter) ([]sto
 			AcknowledgedAt: conn.TimesUTC(row.AcknowledgedAt), AcknowledgedBy: row.AcknowledgedBy}
 	}
 	return problems, nil
-}
-
-func toChange(row *queries.ChangesRow) store.Change {
-	change := store.Change{ID: row.ID, At: row.At.UTC(), Actor: row.Actor, Kind: row.Kind, Subject: row.Subject, Action: row.Action, Runs: row.Runs}
-	if row.Detail != "" {
-		change.Detail = json.RawMessage(row.Detail)
-	}
-	return change
 }

@@ -1,4 +1,4 @@
-package postgres
+package reading
 
 import (
 	"context"
@@ -15,17 +15,17 @@ import (
 const workersMost = 10_000
 
 // Workers lists the workers as they last reported.
-func (s *Store) Workers(ctx context.Context) ([]store.WorkerInfo, error) {
+func (r *Reader) Workers(ctx context.Context) ([]store.WorkerInfo, error) {
 	var rows []queries.WorkersRow
-	err := s.inspect(ctx, func(b *conn.Batch) {
+	err := r.inspect(ctx, func(b *conn.Batch) {
 		b.Add(queries.Workers, conn.Micro(store.ListedFor), int32(workersMost)).Query(conn.Collect(&rows))
 	})
 	if err != nil {
-		return nil, s.db.Fail("workers", err)
+		return nil, r.db.Fail("workers", err)
 	}
 	listed, err := toWorkers(rows)
 	if err != nil {
-		return nil, s.db.Fail("workers", err)
+		return nil, r.db.Fail("workers", err)
 	}
 	return listed, nil
 }
@@ -61,16 +61,16 @@ const (
 // counted, and fewer where there are more than five lanes, but five hundred at least; of
 // those that are running, two thousand. A number that was not counted to its end is a lower
 // bound, and marked as one.
-func (s *Store) Survey(ctx context.Context) (store.Survey, error) {
+func (r *Reader) Survey(ctx context.Context) (store.Survey, error) {
 	survey := store.Survey{Lanes: []store.LaneInfo{}}
 	var rows []queries.SurveyLanesRow
-	err := s.inspect(ctx, func(b *conn.Batch) {
+	err := r.inspect(ctx, func(b *conn.Batch) {
 		b.Add(queries.SurveyedAt).QueryRow(func(row pgx.Row) error { return row.Scan(&survey.At) })
 		b.Add(queries.ExpiredLeases, conn.Micro(rules.LeftBehind), int32(laneCountMost)).QueryRow(func(row pgx.Row) error { return row.Scan(&survey.ExpiredLeases.N) })
 		b.Add(queries.SurveyLanes, int32(laneCountLeast), int32(laneCountMost), int32(lanesCountMost), int32(heldCountMost), int32(store.MaxSurveyLanes)).Query(conn.Collect(&rows))
 	})
 	if err != nil {
-		return survey, s.db.Fail("survey", err)
+		return survey, r.db.Fail("survey", err)
 	}
 	survey.At, survey.ExpiredLeases.AtLeast = survey.At.UTC(), survey.ExpiredLeases.N >= laneCountMost
 	for i, row := range rows {
@@ -85,16 +85,4 @@ func (s *Store) Survey(ctx context.Context) (store.Survey, error) {
 		survey.Partial = row.Lanes >= store.MaxSurveyLanes
 	}
 	return survey, nil
-}
-
-// inspect asks what an operator wants to know.
-func (s *Store) inspect(ctx context.Context, ask func(*conn.Batch)) error {
-	if err := s.schema.Usable(ctx); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, inspectLimit)
-	defer cancel()
-	b := s.db.Guarded(ctx)
-	ask(b)
-	return s.db.Send(ctx, s.db.Reading, b)
 }

@@ -1,4 +1,4 @@
-package postgres
+package reading
 
 import (
 	"context"
@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// countMost is how far runs are counted one by one in a table of any size.
-	countMost = 100_000
+	// CountMost is how far runs are counted one by one in a table of any size.
+	CountMost = 100_000
 	// countWhole is how many runs a table may have for all of them to be counted.
 	countWhole = 1_000_000
 	// samplePages is how many pages of a table are read for an estimate that the
@@ -36,7 +36,7 @@ func countMostFor(ctx context.Context) int {
 	if conn.WaitsLess(ctx, countSoon) {
 		return countSoonMost
 	}
-	return countMost
+	return CountMost
 }
 
 // Counts returns the number of runs in each state. All numbers are exact up to a
@@ -46,29 +46,29 @@ func countMostFor(ctx context.Context) int {
 // them, the number found among the newest and the oldest runs, as a lower bound.
 // Larger ones are estimated from the figures of the last vacuum or analyze and
 // the size of the table as it is now, or from a sample when there was none.
-func (s *Store) Counts(ctx context.Context) (map[store.State]store.Count, error) {
-	if err := s.schema.Usable(ctx); err != nil {
-		return nil, s.db.Fail("counts", err)
+func (r *Reader) Counts(ctx context.Context) (map[store.State]store.Count, error) {
+	if err := r.schema.Usable(ctx); err != nil {
+		return nil, r.db.Fail("counts", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, inspectLimit)
 	defer cancel()
-	counts, err := s.counts(ctx)
+	counts, err := r.counts(ctx)
 	if err != nil {
-		return nil, s.db.Fail("counts", err)
+		return nil, r.db.Fail("counts", err)
 	}
 	return counts, nil
 }
 
-func (s *Store) counts(ctx context.Context) (map[store.State]store.Count, error) {
-	row, most, err := s.countSome(ctx)
+func (r *Reader) counts(ctx context.Context) (map[store.State]store.Count, error) {
+	row, most, err := r.countSome(ctx)
 	if err != nil {
 		return nil, err
 	}
 	examined := pageMost
-	if row.Total <= countMost {
-		examined = countMost // all of them
+	if row.Total <= CountMost {
+		examined = CountMost // all of them
 	}
-	ids, err := examine.Stranded(ctx, s.db, s.db.Reading, examine.Newest(examined))
+	ids, err := examine.Stranded(ctx, r.db, r.db.Reading, examine.Newest(examined))
 	if err != nil {
 		return nil, err
 	}
@@ -83,23 +83,23 @@ func (s *Store) counts(ctx context.Context) (map[store.State]store.Count, error)
 		counts[store.Succeeded] = store.Count{N: max(row.Total-row.Ready-row.Limited-row.Running-row.Dead-row.Cancelled, 0)}
 		return counts, nil
 	}
-	return counts, s.estimateCounts(ctx, ready, limited, counts)
+	return counts, r.estimateCounts(ctx, ready, limited, counts)
 }
 
 // countSome counts the runs of each state that an index knows, and all runs, up
 // to a bound that it returns. The bound is the larger one where the whole table
 // seems to be within it.
-func (s *Store) countSome(ctx context.Context) (row queries.CountSomeRow, most int64, err error) {
-	for _, most = range []int64{countMost, countWhole} {
-		b := s.db.Guarded(ctx)
+func (r *Reader) countSome(ctx context.Context) (row queries.CountSomeRow, most int64, err error) {
+	for _, most = range []int64{CountMost, countWhole} {
+		b := r.db.Guarded(ctx)
 		b.Add(queries.CountSome, int32(most+1)).Query(func(rows pgx.Rows) (err error) { //nolint:gosec // small
 			row, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[queries.CountSomeRow])
 			return err
 		})
-		if err := s.db.Send(ctx, s.db.Reading, b); err != nil || row.Total <= most || most == countWhole {
+		if err := r.db.Send(ctx, r.db.Reading, b); err != nil || row.Total <= most || most == countWhole {
 			return row, most, err
 		}
-		about, err := s.estimate(ctx, "runs", row.Total)
+		about, err := r.estimate(ctx, "runs", row.Total)
 		if err != nil || about > countWhole {
 			return row, most, err
 		}
@@ -109,30 +109,30 @@ func (s *Store) countSome(ctx context.Context) (row queries.CountSomeRow, most i
 
 // estimateCounts replaces the numbers that were not counted to their end, and
 // adds that of the succeeded runs.
-func (s *Store) estimateCounts(ctx context.Context, ready, limited store.Count, counts map[store.State]store.Count) (err error) {
+func (r *Reader) estimateCounts(ctx context.Context, ready, limited store.Count, counts map[store.State]store.Count) (err error) {
 	dead, cancelled := counts[store.Dead], counts[store.Cancelled]
 	for table, count := range map[string]*store.Count{"ready": &ready, "waiting": &limited} {
 		if count.Estimated {
-			if count.N, err = s.estimate(ctx, table, count.N); err != nil {
+			if count.N, err = r.estimate(ctx, table, count.N); err != nil {
 				return err
 			}
 		}
 	}
 	if dead.Estimated || cancelled.Estimated {
-		if err := s.estimateProblems(ctx, &dead, &cancelled); err != nil {
+		if err := r.estimateProblems(ctx, &dead, &cancelled); err != nil {
 			return err
 		}
 	}
 	counts[store.Pending], counts[store.Dead], counts[store.Cancelled] = sum(ready, limited), dead, cancelled
-	counts[store.Succeeded], err = s.estimateSucceeded(ctx)
+	counts[store.Succeeded], err = r.estimateSucceeded(ctx)
 	return err
 }
 
 // estimateSucceeded estimates the succeeded runs of a large table directly, never as the
 // difference between other estimates.
-func (s *Store) estimateSucceeded(ctx context.Context) (store.Count, error) {
-	q := s.db.Queries(s.db.Reading)
-	size, err := q.EstimateRows(ctx, queries.EstimateRowsParams{SchemaName: s.db.Names.Schema, TableName: "runs"})
+func (r *Reader) estimateSucceeded(ctx context.Context) (store.Count, error) {
+	q := r.db.Queries(r.db.Reading)
+	size, err := q.EstimateRows(ctx, queries.EstimateRowsParams{SchemaName: r.db.Names.Schema, TableName: "runs"})
 	if err != nil {
 		return store.Count{}, err
 	}
@@ -159,9 +159,9 @@ func counted(n, most int64) store.Count {
 }
 
 // estimate returns roughly how many rows a table has, and at least as many as were counted.
-func (s *Store) estimate(ctx context.Context, table string, least int64) (int64, error) {
-	q := s.db.Queries(s.db.Reading)
-	row, err := q.EstimateRows(ctx, queries.EstimateRowsParams{SchemaName: s.db.Names.Schema, TableName: table})
+func (r *Reader) estimate(ctx context.Context, table string, least int64) (int64, error) {
+	q := r.db.Queries(r.db.Reading)
+	row, err := q.EstimateRows(ctx, queries.EstimateRowsParams{SchemaName: r.db.Names.Schema, TableName: table})
 	if err != nil || row.Estimate >= 0 {
 		return max(row.Estimate, least), err
 	}
@@ -189,9 +189,9 @@ func percentOf(pages int64) float32 {
 
 // estimateProblems shares what problems holds between its two states by a
 // sample.
-func (s *Store) estimateProblems(ctx context.Context, dead, cancelled *store.Count) error {
-	q := s.db.Queries(s.db.Reading)
-	row, err := q.EstimateRows(ctx, queries.EstimateRowsParams{SchemaName: s.db.Names.Schema, TableName: "problems"})
+func (r *Reader) estimateProblems(ctx context.Context, dead, cancelled *store.Count) error {
+	q := r.db.Queries(r.db.Reading)
+	row, err := q.EstimateRows(ctx, queries.EstimateRowsParams{SchemaName: r.db.Names.Schema, TableName: "problems"})
 	if err != nil {
 		return err
 	}
@@ -215,29 +215,29 @@ func (s *Store) estimateProblems(ctx context.Context, dead, cancelled *store.Cou
 
 // CountMatching counts the runs that match a filter, by state. It examines a bounded number of
 // runs of each state, fewer if ctx ends within a second.
-func (s *Store) CountMatching(ctx context.Context, filter store.Filter) (map[store.State]store.Count, error) {
+func (r *Reader) CountMatching(ctx context.Context, filter store.Filter) (map[store.State]store.Count, error) {
 	filter.Before, filter.Limit = store.RunID{}, 0
 	if _, _, _, err := filter.Range(); err != nil {
 		return nil, err
 	}
-	if err := s.schema.Usable(ctx); err != nil {
-		return nil, s.db.Fail("count runs", err)
+	if err := r.schema.Usable(ctx); err != nil {
+		return nil, r.db.Fail("count runs", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, inspectLimit)
 	defer cancel()
-	counts, err := s.countMatching(ctx, filter)
+	counts, err := r.countMatching(ctx, filter)
 	if err != nil {
-		return nil, s.db.Fail("count runs", err)
+		return nil, r.db.Fail("count runs", err)
 	}
 	return counts, nil
 }
 
-func (s *Store) countMatching(ctx context.Context, filter store.Filter) (map[store.State]store.Count, error) {
+func (r *Reader) countMatching(ctx context.Context, filter store.Filter) (map[store.State]store.Count, error) {
 	counts := map[store.State]store.Count{}
 	for _, state := range filter.Wanted() {
 		counts[state] = store.Count{}
 	}
-	l, err := s.lister(s.db.Reading, &filter)
+	l, err := r.lister(r.db.Reading, &filter)
 	if err != nil {
 		return nil, err
 	}
@@ -253,13 +253,13 @@ func (s *Store) countMatching(ctx context.Context, filter store.Filter) (map[sto
 		return counts, l.countNamed(ctx, states, most, counts)
 	}
 	var rows []queries.CountMatchingRow
-	b := s.db.Guarded(ctx)
+	b := r.db.Guarded(ctx)
 	args := append([]any{states, l.lines(), conn.Small(most), l.below, l.from, l.allLanes, l.lanes, filter.Tag}, l.selected()...)
 	b.Add(queries.CountMatching, args...).Query(func(found pgx.Rows) (err error) {
 		rows, err = pgx.CollectRows(found, pgx.RowToStructByPos[queries.CountMatchingRow])
 		return err
 	})
-	if err := s.db.Send(ctx, s.db.Reading, b); err != nil {
+	if err := r.db.Send(ctx, r.db.Reading, b); err != nil {
 		return nil, err
 	}
 	for _, row := range rows {
@@ -282,13 +282,13 @@ func (l *lister) countNamed(ctx context.Context, states []int16, most int, count
 		more = len(ids) == most
 	}
 	var rows []queries.CountTheseRow
-	b := l.store.db.Guarded(ctx)
+	b := l.reader.db.Guarded(ctx)
 	args := append([]any{ids, l.below, l.from, states, l.allLanes, l.lanes, l.filter.Tag}, l.selected()...)
 	b.Add(queries.CountThese, args...).Query(func(found pgx.Rows) (err error) {
 		rows, err = pgx.CollectRows(found, pgx.RowToStructByPos[queries.CountTheseRow])
 		return err
 	})
-	if err := l.store.db.Send(ctx, l.to, b); err != nil {
+	if err := l.reader.db.Send(ctx, l.to, b); err != nil {
 		return err
 	}
 	for state := range counts {
