@@ -101,6 +101,13 @@ func (x *execution) outcome(ctx context.Context, f failure) store.Outcome {
 	if f.err == nil && x.verifiesContent() {
 		f.err = errUncommitted // or it has landed: the store's verdict says
 	}
+	if park := x.isParked(); park != nil && parkedAt(f.err) == nil {
+		if f.err == nil {
+			f.err = Permanent(ignoredPark(park, nil)) // it would only do so again
+		} else {
+			f.err = ignoredPark(park, f.err)
+		}
+	}
 	if f.err == nil {
 		x.mu.Lock()
 		result := x.result
@@ -116,7 +123,10 @@ func (x *execution) outcome(ctx context.Context, f failure) store.Outcome {
 		o.Stack, o.Log = storable.Text(f.stack, store.MaxErrorSize), x.logText(o.Kind)
 		return o
 	}
-	o := decideOutcome(asked, f.err, cause, x.run, x.retry)
+	o := decideOutcome(asked, f.err, cause, x.charged(), x.retry)
+	if o.Kind == store.Snoozed && parkedAt(f.err) != nil {
+		return x.parkedOutcome()
+	}
 	if o.Kind.Recorded() {
 		o.Error, o.Stack = storable.Text(errorText(f.err), store.MaxErrorSize), storable.Text(f.stack, store.MaxErrorSize)
 		o.Log = x.logText(o.Kind)
@@ -191,7 +201,12 @@ func askedFor(err error) (asked *endingError) {
 			asked = nil
 		}
 	}()
-	errors.As(err, &asked)
+	if parkedAt(err) != nil { // whatever is around it
+		return &endingError{kind: store.Snoozed, err: err}
+	}
+	if errors.As(err, &asked); asked == nil && Final(err) { // it would only come again
+		return &endingError{kind: store.Death, err: err}
+	}
 	return asked
 }
 

@@ -49,9 +49,10 @@ type policy struct {
 	at          time.Time
 	after       time.Duration
 	expiresAt   time.Time
-	aliases     []string // of a job
-	codec       Codec    // of a job; nil: none
-	redacted    []string // of a job: paths
+	aliases     []string     // of a job
+	codec       Codec        // of a job; nil: none
+	steps       []StepOption // of a job
+	redacted    []string     // of a job: paths
 	key         store.Key
 	keyedBy     []string   // the options that gave the key
 	plan        store.Plan // of a schedule

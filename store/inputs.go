@@ -76,11 +76,9 @@ type ReleaseResult struct {
 	Next     time.Duration // until the next notice is due that is known; negative: none
 }
 
-// DigestOf is the digest of an input's value by which a repeat is recognised. It is bound to
-// the run and the name.
-func DigestOf(run RunID, name string, value []byte) string {
+// DigestOf is the digest of an input's name and value by which a repeat is recognised.
+func DigestOf(name string, value []byte) string {
 	h := sha256.New()
-	h.Write(run[:])
 	h.Write([]byte(name))
 	h.Write([]byte{0})
 	h.Write(value)

@@ -96,7 +96,7 @@ func (s *Store) send(input *store.NewInput, now time.Time) (receipt store.SendRe
 	}
 	digest := input.Digest
 	if digest == "" {
-		digest = store.DigestOf(r.id, input.Name, input.Value)
+		digest = store.DigestOf(input.Name, input.Value)
 	}
 	sent := rules.SentInput{Run: r.id, Name: input.Name, Size: len(input.Value), State: r.state, Inputs: len(r.inputs)}
 	for i := range r.inputs {

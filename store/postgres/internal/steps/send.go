@@ -46,7 +46,7 @@ func (s *Steps) SendIn(ctx context.Context, to conn.Sender, input *store.NewInpu
 	}
 	digest := input.Digest
 	if digest == "" {
-		digest = store.DigestOf(receipt.Run, input.Name, input.Value)
+		digest = store.DigestOf(input.Name, input.Value)
 	}
 	var sent []queries.SendInputRow
 	b := s.db.Begin(ctx, to)
