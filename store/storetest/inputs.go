@@ -87,7 +87,7 @@ func inputReleases(t *testing.T, f *fixture) {
 }
 
 func inputReleasesLimited(_ *testing.T, f *fixture) {
-	f.declareLimits(store.Limit{Name: "customer", Kind: store.LimitSemaphore, Most: 1})
+	f.declareLimits(store.Limit{Name: "customer", Kind: store.LimitSemaphore, Max: 1})
 	run := newRun(func(r *store.NewRun) { r.Limits = []store.LimitUse{{Limit: "customer", Key: "7"}} })
 	f.enqueue(run)
 	first := f.admitAlone(run)
