@@ -242,27 +242,18 @@ func waitKeepsInstant(t *testing.T, f *fixture) {
 }
 
 func waitStretch(t *testing.T, f *fixture) {
-	f.enqueue(newRun(func(r *store.NewRun) { r.MaxAttempts = 3 }))
-	worker := newWorker("w1")
-	var holder store.Holder
-	for range 2 {
-		claim, claimed := f.claimOne(worker)
-		holder = store.Holder{Run: claimed.ID, Claim: claim}
-		f.advance(31 * time.Second)
-		f.reclaim()
-	}
-	claim, claimed := f.claimOne(worker)
-	if holder.Claim = claim; claimed.CrashCount != 2 || claimed.Lane >= 0 {
-		t.Fatalf("claimed %+v, want an isolated run", claimed)
-	}
-	wait := store.NewWait{Holder: holder, Name: "nap", Kind: store.StepSleep, For: 0}
+	run := newRun(func(r *store.NewRun) { r.MaxAttempts = 3 })
+	f.isolate(run)
+	alone := f.claimLine(run.ID, func(r *store.ClaimRequest) { r.Alone = true })
+	wait := store.NewWait{Holder: store.Holder{Run: run.ID, Claim: alone.Claim}, Name: "nap", Kind: store.StepSleep}
 	f.beginWait(wait)
-	f.settle(one(claim, worker, claimed.ID, store.Outcome{Kind: store.Snoozed}))
-	record := f.record(claimed.ID)
+	f.settle(one(alone.Claim, alone.Worker, run.ID, store.Outcome{Kind: store.Snoozed}))
+	record := f.record(run.ID)
 	if record.CrashCount != 0 || record.Isolated || record.Attempt != 0 || record.State != store.Pending {
 		t.Fatalf("after a wait the run is %+v", record)
 	}
-	claim, claimed = f.claimOne(worker)
+	worker := newWorker("w1")
+	claim, claimed := f.claimOne(worker)
 	if claimed.Attempt != 1 || claimed.Lane <= 0 || claimed.CrashCount != 0 {
 		t.Errorf("claimed %+v, want the first attempt of a new stretch", claimed)
 	}
