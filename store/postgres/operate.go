@@ -245,7 +245,30 @@ func (o *operation) act(ctx context.Context, rows []queries.OperableRow, keyed b
 	if err := o.store.db.Send(ctx, o.tx, b); err != nil {
 		return err
 	}
+	if err := o.forgetFailures(ctx, ids); err != nil {
+		return err
+	}
 	return o.auditBulk(ctx)
+}
+
+// forgetFailures has those of the runs forget their failures that were retried: they are
+// locked. Those that were skipped are another transaction's.
+func (o *operation) forgetFailures(ctx context.Context, ids conn.UUIDs) error {
+	if o.command.Action != store.RetryRuns {
+		return nil
+	}
+	var retried conn.UUIDs
+	for _, id := range ids {
+		if o.answers[id].Result == store.RunChanged {
+			retried = append(retried, id)
+		}
+	}
+	if len(retried) == 0 {
+		return nil
+	}
+	b := o.store.db.NewBatch()
+	b.Add(queries.ForgetFailures, retried)
+	return o.store.db.Send(ctx, o.tx, b)
 }
 
 // auditBulk adds the runs that were changed to the row of a bulk change.
