@@ -51,6 +51,15 @@ FROM durable.runs
 CROSS JOIN had
 WHERE runs.id = @run_id::uuid;
 
+-- name: DigestOf :many
+-- What tells the input of a name from others, without its value: who sends inputs may not read
+-- them. Empty: the run has given up.
+-- Index: inputs_pkey. Locks: none.
+SELECT coalesce(digest, '')::text AS digest
+FROM durable.inputs
+WHERE run_id = @run_id::uuid
+  AND name = @name::text;
+
 -- name: TakeNotices :many
 -- Takes the notices that are due. They come back when the transaction is rolled back.
 -- Index: notices_order. Locks: the notices, with SKIP LOCKED.

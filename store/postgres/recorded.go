@@ -49,6 +49,12 @@ func (r releasing) Released(lane store.LaneID, limited bool, runs int) {
 	r.s.wake.HintDue([]store.Due{{Lane: lane, Limited: limited, Runs: runs}})
 }
 
+// Noticed has a worker release a run that was sent an input. When the signal does not get
+// through, a worker finds the notice at its next look.
+func (r releasing) Noticed(ctx context.Context, run store.RunID) {
+	_ = r.s.wake.Publish(ctx, store.Signal{Kind: store.NoticesLeft, Run: run})
+}
+
 // RecordedStep returns a step as the transaction sees it; see store.TxStepper.
 func (t *Tx) RecordedStep(ctx context.Context, id store.RunID, name string) (store.StepRecord, bool, error) {
 	if err := t.store.schema.Usable(ctx); err != nil {

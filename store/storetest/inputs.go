@@ -90,7 +90,7 @@ func inputReleasesLimited(_ *testing.T, f *fixture) {
 	f.declareLimits(store.Limit{Name: "customer", Kind: store.LimitSemaphore, Max: 1})
 	run := newRun(func(r *store.NewRun) { r.Limits = []store.LimitUse{{Limit: "customer", Key: "7"}} })
 	f.enqueue(run)
-	first := f.wantAdmitted("at first", run)[0]
+	first := f.wantAdmitted("when it is enqueued", run)[0]
 	holder := store.Holder{Run: run.ID, Claim: first.claim}
 	f.beginWait(store.NewWait{Holder: holder, Name: "approved", Kind: store.StepInput, For: time.Hour})
 	f.settle(first.settlement(store.Outcome{Kind: store.Snoozed, After: time.Hour}))

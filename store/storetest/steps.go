@@ -242,24 +242,18 @@ func waitKeepsInstant(t *testing.T, f *fixture) {
 }
 
 func waitStretch(t *testing.T, f *fixture) {
-	f.enqueue(newRun(func(r *store.NewRun) { r.MaxAttempts = 3 }))
-	worker := newWorker("w1")
-	for range 2 {
-		f.claimOne(worker)
-		f.advance(31 * time.Second)
-		f.reclaim()
-	}
-	isolated := f.claimIsolated(worker)
-	claimed, holder := isolated.runs[0], store.Holder{Run: isolated.runs[0].ID, Claim: isolated.claim}
-	claim := isolated.claim
-	wait := store.NewWait{Holder: holder, Name: "nap", Kind: store.StepSleep, For: 0}
+	run := newRun(func(r *store.NewRun) { r.MaxAttempts = 3 })
+	f.isolate(run)
+	alone := f.claimLine(run.ID, func(r *store.ClaimRequest) { r.Alone = true })
+	wait := store.NewWait{Holder: store.Holder{Run: run.ID, Claim: alone.Claim}, Name: "nap", Kind: store.StepSleep}
 	f.beginWait(wait)
-	f.settle(one(claim, worker, claimed.ID, store.Outcome{Kind: store.Snoozed}))
-	record := f.record(claimed.ID)
+	f.settle(one(alone.Claim, alone.Worker, run.ID, store.Outcome{Kind: store.Snoozed}))
+	record := f.record(run.ID)
 	if record.CrashCount != 0 || record.Isolated || record.Attempt != 0 || record.State != store.Pending {
 		t.Fatalf("after a wait the run is %+v", record)
 	}
-	claim, claimed = f.claimOne(worker)
+	worker := newWorker("w1")
+	claim, claimed := f.claimOne(worker)
 	if claimed.Attempt != 1 || claimed.Lane <= 0 || claimed.CrashCount != 0 {
 		t.Errorf("claimed %+v, want the first attempt of a new stretch", claimed)
 	}
@@ -270,21 +264,6 @@ func waitStretch(t *testing.T, f *fixture) {
 	if record := f.record(claimed.ID); record.Attempt != 2 {
 		t.Errorf("a wait that was recorded before began another stretch: %+v", record)
 	}
-}
-
-// claimIsolated claims an isolated run.
-func (f *fixture) claimIsolated(worker store.WorkerID) admitted {
-	f.t.Helper()
-	request := f.request(worker, 1)
-	for i := range request.Steps {
-		request.Steps[i].Lane = -request.Steps[i].Lane
-	}
-	request.Alone = true
-	claimed, err := f.store.Claim(f.ctx, request)
-	if err != nil || len(claimed) != 1 || claimed[0].CrashCount != 2 {
-		f.t.Fatalf("claimed %+v, %v; want an isolated run", claimed, err)
-	}
-	return admitted{f: f, claim: request.Claim, worker: worker, runs: claimed}
 }
 
 func waitForever(t *testing.T, f *fixture) {

@@ -57,6 +57,41 @@ func (q *Queries) Arrived(ctx context.Context, arg ArrivedParams) ([]ArrivedRow,
 	return items, nil
 }
 
+const DigestOf = `-- name: DigestOf :many
+SELECT coalesce(digest, '')::text AS digest
+FROM durable.inputs
+WHERE run_id = $1::uuid
+  AND name = $2::text
+`
+
+type DigestOfParams struct {
+	RunID uuid.UUID
+	Name  string
+}
+
+// What tells the input of a name from others, without its value: who sends inputs may not read
+// them. Empty: the run has given up.
+// Index: inputs_pkey. Locks: none.
+func (q *Queries) DigestOf(ctx context.Context, arg DigestOfParams) ([]string, error) {
+	rows, err := q.db.Query(ctx, DigestOf, arg.RunID, arg.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var digest string
+		if err := rows.Scan(&digest); err != nil {
+			return nil, err
+		}
+		items = append(items, digest)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const KeyHolder = `-- name: KeyHolder :many
 SELECT runs.id
 FROM durable.unique_keys

@@ -25,6 +25,9 @@
 package steps
 
 import (
+	"context"
+
+	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/schema"
 )
@@ -33,6 +36,8 @@ import (
 type Waker interface {
 	// Released wakes workers for runs of a lane that have become due.
 	Released(lane int32, limited bool, runs int)
+	// Noticed has a worker release a run that was sent an input.
+	Noticed(ctx context.Context, run store.RunID)
 }
 
 // Steps is the room. Its methods may be called from many goroutines.

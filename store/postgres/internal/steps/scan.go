@@ -40,23 +40,17 @@ func scanInputs(into *store.RunSteps) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		into.Inputs = nil
 		for rows.Next() {
-			input, _, err := scanInput(rows)
-			if err != nil {
+			var input store.Input
+			var value string
+			var digest string
+			if err := rows.Scan(&input.Name, &input.At, &input.By, &value, &digest); err != nil {
 				return err
 			}
+			input.At, input.Value, input.GaveUp = input.At.UTC(), bytesOf(value), digest == ""
 			into.Inputs = append(into.Inputs, input)
 		}
 		return rows.Err()
 	}
-}
-
-func scanInput(rows pgx.Rows) (input store.Input, digest string, err error) {
-	var value string
-	if err := rows.Scan(&input.Name, &input.At, &input.By, &value, &digest); err != nil {
-		return input, "", err
-	}
-	input.At, input.Value, input.GaveUp = input.At.UTC(), bytesOf(value), digest == ""
-	return input, digest, nil
 }
 
 func scanNow(into *store.RunSteps) func(pgx.Rows) error {

@@ -27,9 +27,18 @@ func (s *Steps) Send(ctx context.Context, input *store.NewInput) (store.SendRece
 		return receipt, s.db.Fail("send", err)
 	}
 	if _, err := s.Release(ctx, store.ReleaseRequest{Limit: ownNotices}); err != nil {
-		s.db.Log.Warn("releasing a run after its input was stored failed; a worker does it", "event", "input.not_released", "run", receipt.Run, "error", err)
+		s.leave(ctx, receipt.Run, err)
 	}
 	return receipt, nil
+}
+
+// leave has a worker release a run whose input was stored. That is usual for a producer, whose
+// role may store inputs and release nothing.
+func (s *Steps) leave(ctx context.Context, run store.RunID, err error) {
+	if conn.Code(err) != conn.LacksPrivilege {
+		s.db.Log.Warn("releasing a run after its input was stored failed; a worker does it", "event", "input.not_released", "run", run, "error", err)
+	}
+	s.wake.Noticed(ctx, run)
 }
 
 // ownNotices is how many notices a sender takes: its own, and those of a few others.
@@ -96,13 +105,12 @@ func (s *Steps) refused(ctx context.Context, to conn.Sender, input *store.NewInp
 	var known string
 	found, gaveUp := false, false
 	b := s.db.Begin(ctx, to)
-	b.Add(queries.InputOf, run.String(), input.Name).Query(func(rows pgx.Rows) error {
+	b.Add(queries.DigestOf, run.String(), input.Name).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
-			is, of, err := scanInput(rows)
-			if err != nil {
+			if err := rows.Scan(&known); err != nil {
 				return err
 			}
-			found, gaveUp, known = true, is.GaveUp, of
+			found, gaveUp = true, known == ""
 		}
 		return rows.Err()
 	})
