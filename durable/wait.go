@@ -147,7 +147,7 @@ func (x *execution) looks() (looks []store.Look) {
 // ignoredPark is the error of a handler that has parked and does not return the park.
 func ignoredPark(park, err error) error {
 	if err == nil {
-		return fmt.Errorf("handler ignored that it was %w: it must return the error of the step, the sleep or the wait", park)
+		return fmt.Errorf("handler ignored that it was %s: it must return the error of the step, the sleep or the wait", park.Error())
 	}
 	return fmt.Errorf("handler ignored that it was %s: %w", park.Error(), err)
 }
