@@ -10,7 +10,8 @@ WHERE unique_keys.job = @job::text
 
 -- name: SendInput :many
 -- Stores an input of a run that has not ended, and a notice of it. A row: the run is there; its
--- state, how many inputs and bytes it has without this one, and whether this one is stored.
+-- state, how many inputs and bytes it has without this one, and whether this one is stored. The
+-- digest is in hexadecimal, as drivers do not agree on how to write bytes.
 -- Index: runs_pkey, inputs_pkey. Locks: what it inserts; waits for a transaction that sends the
 -- same name to the same run, or gives it up.
 -- Idempotent: a repeat finds the input.
@@ -27,7 +28,7 @@ WITH had AS MATERIALIZED (
         pg_catalog.octet_length(@payload::text),
         @name::text,
         nullif(@by_whom::text, ''),
-        @digest::bytea,
+        pg_catalog.decode(@digest::text, 'hex'),
         (@payload::text)::json
     FROM durable.runs
     CROSS JOIN had

@@ -3,7 +3,6 @@ package conn
 import (
 	"context"
 	"database/sql"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
@@ -191,8 +190,6 @@ func plainArgs(args []any) []any {
 			plain[i] = Literal(arg, func(text *string) string { return orNull(text, Quoted) })
 		case []*time.Time:
 			plain[i] = Literal(arg, func(t *time.Time) string { return orNull(t, stamp) })
-		case []byte:
-			plain[i] = `\x` + hex.EncodeToString(arg)
 		case *string:
 			plain[i] = orNil(arg, func(text string) string { return text })
 		case *time.Time:

@@ -459,7 +459,7 @@ WITH had AS MATERIALIZED (
         pg_catalog.octet_length($2::text),
         $3::text,
         nullif($4::text, ''),
-        $5::bytea,
+        pg_catalog.decode($5::text, 'hex'),
         ($2::text)::json
     FROM durable.runs
     CROSS JOIN had
@@ -489,7 +489,7 @@ type SendInputParams struct {
 	Payload   string
 	Name      string
 	ByWhom    string
-	Digest    []byte
+	Digest    string
 	Most      int32
 	BytesMost int64
 }
@@ -502,7 +502,8 @@ type SendInputRow struct {
 }
 
 // Stores an input of a run that has not ended, and a notice of it. A row: the run is there; its
-// state, how many inputs and bytes it has without this one, and whether this one is stored.
+// state, how many inputs and bytes it has without this one, and whether this one is stored. The
+// digest is in hexadecimal, as drivers do not agree on how to write bytes.
 // Index: runs_pkey, inputs_pkey. Locks: what it inserts; waits for a transaction that sends the
 // same name to the same run, or gives it up.
 // Idempotent: a repeat finds the input.

@@ -3,6 +3,7 @@ package steps
 import (
 	"bytes"
 	"context"
+	"encoding/hex"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -60,7 +61,7 @@ func (s *Steps) SendIn(ctx context.Context, to conn.Sender, input *store.NewInpu
 	}
 	var sent []queries.SendInputRow
 	b := s.db.Begin(ctx, to)
-	b.Add(queries.SendInput, receipt.Run.String(), string(input.Value), input.Name, input.By, digest, int32(store.MaxInputs), int64(store.MaxStepsSize)).Query(func(rows pgx.Rows) error {
+	b.Add(queries.SendInput, receipt.Run.String(), string(input.Value), input.Name, input.By, hex.EncodeToString(digest), int32(store.MaxInputs), int64(store.MaxStepsSize)).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var row queries.SendInputRow
 			if err := rows.Scan(&row.State, &row.Number, &row.Bytes, &row.Stored); err != nil {
