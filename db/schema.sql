@@ -200,7 +200,7 @@ create table durable.inputs (
     n      smallint not null default 0,     -- of several with one name; 0 so far
     name   text collate "C" not null,
     sender text,                            -- a person; null: code
-    digest bytea,                           -- store.DigestOf; null: the run has given up
+    digest text,                            -- store.DigestOf; null: the run has given up
     value  json,                            -- likewise
     primary key (run_id, name, n)
 );
@@ -225,7 +225,7 @@ create table durable.attempts (
     started_at timestamptz not null,
     ended_at   timestamptz not null,
     number     int not null,      -- a crash carries the number of the attempt it interrupted
-    outcome    smallint not null, -- 1 success, 2 failure, 3 dead, 4 cancelled, 7 crash
+    outcome    smallint not null, -- 1 success, 2 failure, 3 dead, 4 cancelled, 7 crash, 8 misfit
     worker     text not null,
     error      text,
     stack      text,

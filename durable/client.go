@@ -2,6 +2,7 @@ package durable
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
 
@@ -42,17 +43,29 @@ func (c *Client) Enqueue(ctx context.Context, runs ...NewRun) (receipts []Receip
 	}
 	ctx, runs, ended := observeEnqueue(ctx, c.hook, runs)
 	defer func() { ended(err) }()
+	err = c.again(ctx, func(ctx context.Context) (err error) {
+		receipts, err = c.to.Enqueue(ctx, runs...)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return receipts, nil
+}
+
+// again makes a call whose repeat is harmless, and repeats it when its answer was lost.
+func (c *Client) again(ctx context.Context, call func(context.Context) error) error {
 	for try := 1; ; try++ {
 		within, cancel := context.WithTimeout(ctx, enqueueLimit)
-		receipts, err = c.to.Enqueue(within, runs...)
+		err := call(within)
 		cancel()
-		if err == nil || refused(err) || ctx.Err() != nil || try == enqueueTries {
-			return receipts, err
+		if err == nil || refused(err) || errors.Is(err, ErrNotFound) || ctx.Err() != nil || try == enqueueTries {
+			return err
 		}
 		pause := time.Duration(float64(50*time.Millisecond<<(2*try-2)) * (0.5 + rand.Float64())) //nolint:gosec // spreads load
 		select {
 		case <-ctx.Done():
-			return nil, err
+			return err
 		case <-time.After(pause):
 		}
 	}

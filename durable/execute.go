@@ -101,6 +101,13 @@ func (x *execution) outcome(ctx context.Context, f failure) store.Outcome {
 	if f.err == nil && x.verifiesContent() {
 		f.err = errUncommitted // or it has landed: the store's verdict says
 	}
+	if park := x.isParked(); park != nil && parkedAt(f.err) == nil {
+		if f.err == nil {
+			f.err = Permanent(ignoredPark(park, nil)) // it would only do so again
+		} else {
+			f.err = ignoredPark(park, f.err)
+		}
+	}
 	if f.err == nil {
 		x.mu.Lock()
 		result := x.result
@@ -116,18 +123,23 @@ func (x *execution) outcome(ctx context.Context, f failure) store.Outcome {
 		o.Stack, o.Log = storable.Text(f.stack, store.MaxErrorSize), x.logText(o.Kind)
 		return o
 	}
-	o := decideOutcome(asked, f.err, cause, x.run, x.retry)
+	o := decideOutcome(asked, f.err, cause, x.charged(), x.retry)
+	if o.Kind == store.Snoozed && parkedAt(f.err) != nil {
+		return x.parkedOutcome()
+	}
 	if o.Kind.Recorded() {
 		o.Error, o.Stack = storable.Text(errorText(f.err), store.MaxErrorSize), storable.Text(f.stack, store.MaxErrorSize)
 		o.Log = x.logText(o.Kind)
 	}
+	o.Unbegun = o.Kind == store.Misfit
 	return o
 }
 
 // OutcomeOf returns what happens to an attempt that ends with err, as the worker will decide
 // it, for middleware: store.Success, Failure, Death (a failed attempt, and the run is dead),
-// Cancellation, Snoozed, or HandedBack, when the attempt was interrupted by a drain or the
-// loss of its lease and does not count. ctx and run are what the middleware was given. A
+// Cancellation, Snoozed, Misfit (its args could not be read, and it does not count), or
+// HandedBack, when the attempt was interrupted by a drain or the loss of its lease and does not
+// count. ctx and run are what the middleware was given. A
 // handler that has called CompleteIn has succeeded if its commit took effect, whatever it
 // returns: only the hook RunSettled knows that.
 func OutcomeOf(ctx context.Context, run RunInfo, err error) store.OutcomeKind {
@@ -189,7 +201,12 @@ func askedFor(err error) (asked *endingError) {
 			asked = nil
 		}
 	}()
-	errors.As(err, &asked)
+	if parkedAt(err) != nil { // whatever is around it
+		return &endingError{kind: store.Snoozed, err: err}
+	}
+	if errors.As(err, &asked); asked == nil && Final(err) { // it would only come again
+		return &endingError{kind: store.Death, err: err}
+	}
 	return asked
 }
 
@@ -247,6 +264,8 @@ func (x *execution) logOutcome(o store.Outcome) {
 		} else {
 			x.logger().Error("run is dead", "event", "run.dead", "error", storable.Clip(o.Error, 1000))
 		}
+	case store.Misfit:
+		x.logger().Warn("the args do not fit this program; the run goes back to all workers", "event", "run.misfit", "after", o.After.String(), "error", storable.Clip(o.Error, 1000))
 	case store.HandedBack:
 		x.logger().Info("run handed back", "event", "run.handed_back")
 	default:

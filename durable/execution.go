@@ -42,6 +42,7 @@ type execution struct {
 	log                 *slog.Logger
 	lines               *logLines // nil until the handler asks for its logger
 	reports             *reports  // nil until the handler reports
+	steps               *stepping // nil until the handler records
 	handlerErr          error     // what the handler returned; kept for hooks only
 }
 

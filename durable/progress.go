@@ -193,7 +193,9 @@ func (r *reports) checkpoint(ctx context.Context, text []byte) error {
 	}
 	r.mu.Unlock()
 	defer func() { <-r.turn }()
-	return r.sendAgain(ctx, report)
+	return r.sendAgain(ctx, "run.checkpoint_failed", "storing a checkpoint failed, will be retried", func(ctx context.Context) error {
+		return r.reportOnce(ctx, report)
+	})
 }
 
 // Pauses between the tries to store a checkpoint, and how many fail before the
@@ -204,12 +206,13 @@ const (
 	checkpointTries   = 4
 )
 
-// sendAgain sends a report until the store takes it, ctx ends, or the store refuses
-// it although it answers. A report that is repeated changes nothing.
-func (r *reports) sendAgain(ctx context.Context, report store.Report) error {
+// sendAgain sends something until the store takes it, ctx ends, or the store refuses
+// it although it answers. What is repeated changes nothing. event and failed are logged after the
+// first failure.
+func (r *reports) sendAgain(ctx context.Context, event, failed string, once func(context.Context) error) error {
 	pause := checkpointPause
 	for try := 1; ; try++ {
-		err := r.reportOnce(ctx, report)
+		err := once(ctx)
 		switch {
 		case err == nil || refused(err) || errors.Is(err, ErrNotFound):
 			return err
@@ -222,7 +225,7 @@ func (r *reports) sendAgain(ctx context.Context, report store.Report) error {
 			return err
 		}
 		if try == 1 {
-			r.w.warn(r.ctx, "run.checkpoint_failed", "storing a checkpoint failed, will be retried", err)
+			r.w.warn(r.ctx, event, failed, err)
 		}
 		r.w.sleep(ctx, r.w.jittered(pause))
 		pause = min(2*pause, checkpointLongest)

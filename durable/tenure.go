@@ -42,6 +42,8 @@ func NewWorker(db Store, config WorkerConfig) *Worker {
 		hurry: make(chan struct{}, 1), cancelRequests: make(chan struct{}, 1), changes: make(chan struct{}, 1),
 		back: make(chan struct{}, 1), replaced: make(chan struct{}, 1), id: store.WorkerID{Name: config.Name, Instance: uuid.New()}}
 	w.waits.Init()
+	w.releaser.signal = make(chan struct{}, 1)
+	w.recorder.w = w
 	w.failures.signal = make(chan struct{}, 1)
 	w.counts = config.Tally.Hooks()
 	if db != nil {
@@ -111,6 +113,7 @@ func (w *Worker) work(ctx context.Context) error {
 	defer c.Process.part(w)
 	asking.Go(func() { w.poller.Run(ctx); w.claimer.resign(ctx); w.claimer.stop() })
 	asking.Go(func() { w.reclaimLoop(ctx) })
+	asking.Go(func() { w.releaseLoop(ctx) })
 	asking.Go(func() { w.materializeLoop(ctx) })
 	asking.Go(func() { w.declareLoop(ctx) })
 	asking.Go(func() { w.sweepLoop(ctx) })
@@ -276,6 +279,8 @@ func (w *Worker) hear(signal store.Signal) {
 		w.waits.Hear(signal.Run)
 	case store.CancelsRequested:
 		poke(w.cancelRequests)
+	case store.NoticesLeft:
+		poke(w.releaser.signal)
 	default:
 	}
 }

@@ -34,6 +34,8 @@ type Worker struct {
 	poller         *poller.Poller[*execution]
 	claimer        claimer
 	settler        settler
+	recorder       recorder
+	releaser       releaser
 	hurry          chan struct{}
 	cancelRequests chan struct{} // signals that the cancellation of runs in hand may have been requested
 	changes        chan struct{} // signals that schedules may have changed; they are evaluated at most once a poll interval

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"time"
 
@@ -26,7 +27,7 @@ type NewInput struct {
 	Value []byte // JSON
 	// Digest is of the value before it was sealed, see DigestOf: the same value sent again is
 	// no conflict, although it may be sealed in another way.
-	Digest []byte
+	Digest string
 	By     string // who sends it, if that is a person; at most 255 bytes of text
 }
 
@@ -75,15 +76,13 @@ type ReleaseResult struct {
 	Next     time.Duration // until the next notice is due that is known; negative: none
 }
 
-// DigestOf is the digest of an input's value by which a repeat is recognised. It is bound to
-// the run and the name.
-func DigestOf(run RunID, name string, value []byte) []byte {
+// DigestOf is the digest of an input's name and value by which a repeat is recognised.
+func DigestOf(name string, value []byte) string {
 	h := sha256.New()
-	h.Write(run[:])
 	h.Write([]byte(name))
 	h.Write([]byte{0})
 	h.Write(value)
-	return h.Sum(nil)
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // Check refuses with ErrInvalid what some engine cannot store.

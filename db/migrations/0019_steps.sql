@@ -23,7 +23,7 @@ create table durable.inputs (
     n      smallint not null default 0,
     name   text collate "C" not null,
     sender text,
-    digest bytea,
+    digest text,
     value  json,
     primary key (run_id, name, n)
 );

@@ -10,8 +10,7 @@ WHERE unique_keys.job = @job::text
 
 -- name: SendInput :many
 -- Stores an input of a run that has not ended, and a notice of it. A row: the run is there; its
--- state, how many inputs and bytes it has without this one, and whether this one is stored. The
--- digest is in hexadecimal, as drivers do not agree on how to write bytes.
+-- state, how many inputs and bytes it has without this one, and whether this one is stored.
 -- Index: runs_pkey, inputs_pkey. Locks: what it inserts; waits for a transaction that sends the
 -- same name to the same run, or gives it up.
 -- Idempotent: a repeat finds the input.
@@ -28,7 +27,7 @@ WITH had AS MATERIALIZED (
         pg_catalog.octet_length(@payload::text),
         @name::text,
         nullif(@by_whom::text, ''),
-        pg_catalog.decode(@digest::text, 'hex'),
+        @digest::text,
         (@payload::text)::json
     FROM durable.runs
     CROSS JOIN had
@@ -54,9 +53,9 @@ WHERE runs.id = @run_id::uuid;
 
 -- name: DigestOf :many
 -- What tells the input of a name from others, without its value: who sends inputs may not read
--- them. Null: the run has given up.
+-- them. Empty: the run has given up.
 -- Index: inputs_pkey. Locks: none.
-SELECT digest
+SELECT coalesce(digest, '')::text AS digest
 FROM durable.inputs
 WHERE run_id = @run_id::uuid
   AND name = @name::text;

@@ -25,7 +25,7 @@ SELECT
     at,
     coalesce(sender, '')::text AS sender,
     coalesce(value::text, '')::text AS value,
-    digest
+    coalesce(digest, '')::text AS digest
 FROM durable.inputs
 WHERE run_id = @run_id::uuid
 ORDER BY at, name;
@@ -53,7 +53,7 @@ SELECT
     at,
     coalesce(sender, '')::text AS sender,
     coalesce(value::text, '')::text AS value,
-    digest
+    coalesce(digest, '')::text AS digest
 FROM durable.inputs
 WHERE run_id = @run_id::uuid
   AND name = @name::text;

@@ -132,7 +132,7 @@ CREATE TABLE inputs (
     n      INTEGER NOT NULL DEFAULT 0, -- of several with one name; 0 so far
     name   TEXT    NOT NULL,
     sender TEXT,                       -- a person; null: code
-    digest BLOB,                       -- store.DigestOf; null: the run has given up
+    digest TEXT,                       -- store.DigestOf; null: the run has given up
     value  BLOB,                       -- JSON; null likewise
     PRIMARY KEY (run_id, name, n)
 ) WITHOUT ROWID;

@@ -70,7 +70,7 @@ var clocks = excuses{
 	"store/memory/store.go":                      "the default clock of the store",
 	"store/sqlite/clock.go":                      "the default clock of the store",
 	"store/sqlite/store.go":                      "how long one call has waited for another process to let go of the file",
-	"store/postgres/dues.go":                     "whether a wake-up is worth sending; a hint, with an hour of margin",
+	"store/postgres/internal/enqueue/dues.go":    "whether a wake-up is worth sending; a hint, with an hour of margin",
 	"store/postgres/internal/conn/batch.go":      "what is left of a context's deadline",
 	"examples/webhook/main.go":                   "the receiver holds the timestamp of a signature against its clock",
 	"examples/limit-rate/main.go":                "the API of the example counts its calls in any second",

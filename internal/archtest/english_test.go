@@ -28,11 +28,11 @@ var plainerInGo = func() map[string]string {
 // leftInGo is how often each package may use such words, as names or with another
 // meaning. A number may only fall, and a package that is not listed has none.
 var leftInGo = map[string]int{
-	"internal/pgtest":    2, // the user nobody
-	"internal/redistest": 1, // Redis' setting save
-	"store/memory":       2, // "save schedule"; likewise below
-	"store/postgres":     1,
-	"store/sqlite":       3,
+	"internal/pgtest":                   2, // the user nobody
+	"internal/redistest":                1, // Redis' setting save
+	"store/memory":                      2, // "save schedule"; likewise below
+	"store/postgres/internal/timetable": 1,
+	"store/sqlite":                      3,
 }
 
 // plainGo finds packages whose comments and strings use more of the words than

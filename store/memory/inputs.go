@@ -17,7 +17,7 @@ import (
 type sentInput struct {
 	store.Input
 
-	digest []byte
+	digest string
 }
 
 func (i *sentInput) copied() store.Input {
@@ -95,8 +95,8 @@ func (s *Store) send(input *store.NewInput, now time.Time) (receipt store.SendRe
 		return receipt, fmt.Errorf("run %s: %w", receipt.Run, store.ErrNotFound)
 	}
 	digest := input.Digest
-	if digest == nil {
-		digest = store.DigestOf(r.id, input.Name, input.Value)
+	if digest == "" {
+		digest = store.DigestOf(input.Name, input.Value)
 	}
 	sent := rules.SentInput{Run: r.id, Name: input.Name, Size: len(input.Value), State: r.state, Inputs: len(r.inputs)}
 	for i := range r.inputs {
@@ -104,13 +104,13 @@ func (s *Store) send(input *store.NewInput, now time.Time) (receipt store.SendRe
 	}
 	known := r.input(input.Name)
 	if known == nil && !r.state.Terminal() && sent.Inputs < store.MaxInputs && sent.Bytes+sent.Size <= store.MaxStepsSize {
-		r.inputs = append(r.inputs, sentInput{store.Input{Name: input.Name, At: now, By: input.By, Value: bytes.Clone(input.Value)}, bytes.Clone(digest)})
+		r.inputs = append(r.inputs, sentInput{store.Input{Name: input.Name, At: now, By: input.By, Value: bytes.Clone(input.Value)}, digest})
 		s.notices = append(s.notices, notice{run: r.id, name: input.Name, dueAt: now})
 		return receipt, nil
 	}
 	receipt.Existing = true
 	if sent.Found = known != nil; sent.Found {
-		sent.GaveUp, sent.Same = known.GaveUp, bytes.Equal(known.digest, digest)
+		sent.GaveUp, sent.Same = known.GaveUp, known.digest == digest
 	}
 	return receipt, rules.RefuseInput(sent)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -232,7 +233,7 @@ func (a *admission) learn(gates []int64, found []admit.Gate, depth int) {
 func (a *admission) scanLimits(rows pgx.Rows) error {
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.ReadLimitsRow])
 	for i := range found {
-		one := toLimit(&found[i])
+		one := numbers.LimitOf(&found[i])
 		a.limits[one.ID] = &one
 	}
 	return err
@@ -259,7 +260,7 @@ func (a *admission) scanGates(rows pgx.Rows, to *[]admit.Gate) error {
 			a.lapsed = append(a.lapsed, int64(g.ID))
 		}
 		if !named && texts != nil {
-			a.names[g.ID] = a.keyOf(g.ID, limitsOf(texts))
+			a.names[g.ID] = a.keyOf(g.ID, numbers.UsesOf(texts))
 		}
 		*to = append(*to, g)
 	}

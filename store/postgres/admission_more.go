@@ -10,6 +10,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/admit"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -57,7 +58,7 @@ func (a *admission) readMore(ctx context.Context, taken []int64) error {
 // not been read yet, of those that wait for the gates whose turns were taken. The further
 // gates of others are left for another admission.
 func (a *admission) uses(ctx context.Context, taken []int64) (others []int64, err error) {
-	set := limitSet{}
+	set := numbers.LimitSet{}
 	for _, said := range a.said {
 		for i := range said {
 			set[store.LimitName(said[i].Limit)] = nil
@@ -66,7 +67,7 @@ func (a *admission) uses(ctx context.Context, taken []int64) (others []int64, er
 	if len(set) == 0 {
 		return nil, nil
 	}
-	if err := a.findLimits(ctx, a.session, set, true); err != nil {
+	if err := a.numbers.FindLimits(ctx, a.session, set, true); err != nil {
 		return nil, err
 	}
 	find := func(name string) *store.Limit {
@@ -109,7 +110,7 @@ func (a *admission) addRates(b *conn.Batch) {
 		}
 		rates, at[g.ID] = append(rates, int64(g.ID)), i
 		if g.Limit.Kind == store.LimitDynamicWindow && admit.Parent(g.ID) == g.ID {
-			first, last := gatesOf(g.Limit.ID)
+			first, last := numbers.GatesOf(g.Limit.ID)
 			b.Add(queries.LiveKeys, first, last, a.input.Now.Add(-g.Limit.Period).UnixMicro(), conn.Small(store.MaxLimitKeys+1)).Query(func(rows pgx.Rows) error {
 				live, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.LiveKeysRow])
 				for _, one := range live {

@@ -200,7 +200,7 @@ func addRounds(b *conn.Batch, d *admit.Decision) {
 		for j, gate := range e.Gates {
 			needs[j] = int64(gate)
 		}
-		p.Needs = append(p.Needs, numberArray(needs))
+		p.Needs = append(p.Needs, conn.NumberArray(needs))
 	}
 	b.Add(queries.EnterRounds, p.Lines, p.Lanes, p.Gates, p.Homes, p.Sinces, p.Needs)
 }

@@ -4,10 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -126,22 +123,13 @@ func (a *admission) addRefused(b *conn.Batch, d *admit.Decision) {
 	}
 	if len(later.ids) > 0 {
 		b.Add(queries.MoveWaiters, later.gates, later.lanes, later.dues, later.ids)
-		b.Add(queries.PostponeRuns, jsonText(dues), later.ids)
+		b.Add(queries.PostponeRuns, conn.JSONText(dues), later.ids)
 	}
 	if len(over) > 0 {
-		b.Add(queries.RefuseRuns, jsonText(states), over, jsonText(reasons)).Query(func(rows pgx.Rows) error {
+		b.Add(queries.RefuseRuns, conn.JSONText(states), over, conn.JSONText(reasons)).Query(func(rows pgx.Rows) error {
 			return conn.ScanFreed(rows, &a.freed, func(uuid.UUID) {})
 		})
 	}
-}
-
-// jsonText writes texts and numbers.
-func jsonText(v any) string {
-	text, err := json.Marshal(v)
-	if err != nil { // cannot happen
-		return "{}"
-	}
-	return string(text)
 }
 
 // addAsked asks runs to end for newer ones.
@@ -177,7 +165,7 @@ func (a *admission) addPermits(b *conn.Batch, d *admit.Decision) (own []int64) {
 		}
 		p.Gates, owners, expiries = append(p.Gates, int64(one.Gate)), append(owners, one.Owner), append(expiries, conn.TimeOrNull(one.ExpiresAt))
 		p.Places, p.Untils = append(p.Places, conn.Small(one.Weight)), append(p.Untils, string(rune(one.Until)))
-		p.Runs = append(p.Runs, idArray(one.Runs))
+		p.Runs = append(p.Runs, conn.IDArray(one.Runs))
 	}
 	if len(sorted) > 0 {
 		b.Add(queries.InsertPermits, p.Gates, owners, expiries, p.Places, p.Untils, p.Runs)
@@ -243,30 +231,10 @@ func addRates(b *conn.Batch, rates []admit.GateRate) {
 	for i := range rates {
 		one := &rates[i].Rate
 		r.Gates, r.Tats = append(r.Gates, int64(rates[i].Gate)), append(r.Tats, one.TAT)
-		r.BucketAts, r.BucketNs = append(r.BucketAts, numberArray(one.At)), append(r.BucketNs, numberArray(one.Count))
+		r.BucketAts, r.BucketNs = append(r.BucketAts, conn.NumberArray(one.At)), append(r.BucketNs, conn.NumberArray(one.Count))
 		r.Sinces, r.LastAts = append(r.Sinces, one.Since), append(r.LastAts, one.LastAt)
 	}
 	b.Add(queries.WriteRates, r.Gates, r.Tats, r.BucketAts, r.BucketNs, r.Sinces, r.LastAts)
-}
-
-// numberArray writes an array of numbers as PostgreSQL reads it from text.
-func numberArray[N int32 | int64](numbers []N) string {
-	var b strings.Builder
-	b.WriteByte('{')
-	for i, n := range numbers {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteString(strconv.FormatInt(int64(n), 10))
-	}
-	b.WriteByte('}')
-	return b.String()
-}
-
-// gatesOf is the range of the gates of a limit.
-func gatesOf(id store.LimitID) (first, last int64) {
-	f, l := admit.GateRange(id)
-	return int64(f), int64(l)
 }
 
 func laneNumbers(lanes []store.LaneID) []int32 { return orNone(lanes) }

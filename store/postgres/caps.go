@@ -10,6 +10,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/admit"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -90,7 +91,7 @@ func (a *admission) adopt(ctx context.Context) error {
 			if err := rows.Scan((*conn.BinaryUUID)(&id), &texts); err != nil {
 				return err
 			}
-			a.said[id] = limitsOf(texts)
+			a.said[id] = numbers.UsesOf(texts)
 			delete(lacking, id)
 		}
 		return rows.Err()

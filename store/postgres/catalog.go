@@ -10,6 +10,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -19,7 +20,7 @@ func (s *Store) Declare(ctx context.Context, declaration store.Declaration) erro
 	if err := s.schema.Usable(ctx); err != nil {
 		return s.db.Fail("declare", err)
 	}
-	if _, err := s.registerWorker(ctx, declaration.Worker); err != nil {
+	if _, err := s.numbers.RegisterWorker(ctx, declaration.Worker); err != nil {
 		return s.db.Fail("declare", err)
 	}
 	d := declaring{Store: s, worker: declaration.Worker}
@@ -117,11 +118,11 @@ func (d *declaring) schedules(ctx context.Context, schedules []store.Schedule) e
 
 // lanesOf makes the lanes of schedules.
 func (d *declaring) lanesOf(ctx context.Context, schedules []store.Schedule) error {
-	set := laneSet{}
+	set := numbers.LaneSet{}
 	for i := range schedules {
-		set[lane{schedules[i].Queue, schedules[i].Job, int16(schedules[i].Priority)}] = 0 //nolint:gosec // checked: -4 to 4
+		set[numbers.Lane{Queue: schedules[i].Queue, Job: schedules[i].Job, Priority: int16(schedules[i].Priority)}] = 0 //nolint:gosec // checked: -4 to 4
 	}
-	return d.laneIDs(ctx, set)
+	return d.numbers.LaneIDs(ctx, set)
 }
 
 // goOn skips what was refused.
@@ -184,32 +185,4 @@ func timesPaths() (paths []string) {
 		paths = append(paths, *conn.TextArray(path))
 	}
 	return paths
-}
-
-// Jobs lists the declared jobs.
-func (s *Store) Jobs(ctx context.Context) ([]store.JobInfo, error) {
-	if err := s.schema.Usable(ctx); err != nil {
-		return nil, s.db.Fail("jobs", err)
-	}
-	rows, err := s.db.Queries(s.db.Reading).Jobs(ctx)
-	if err != nil {
-		return nil, s.db.Fail("jobs", err)
-	}
-	return toJobs(rows), nil
-}
-
-func toJobs(rows []queries.JobsRow) []store.JobInfo {
-	jobs := make([]store.JobInfo, len(rows))
-	for i := range rows {
-		jobs[i] = toJob(&rows[i])
-	}
-	return jobs
-}
-
-func toJob(row *queries.JobsRow) store.JobInfo {
-	return store.JobInfo{
-		Name: row.Name, Queue: row.Queue, Priority: int(row.Priority), MaxAttempts: int(row.MaxAttempts),
-		Timeout: store.Duration(conn.FromMicro(row.Timeout)), OnCrash: store.CrashPolicy(row.OnCrash), Retention: store.Duration(conn.FromMicro(row.Retention)), Limits: rules.JobLimits(rules.TextOrNil(row.Limits)),
-		Code: rules.JobCodeOf(rules.TextOrNil(row.Code)),
-	}
 }

@@ -21,7 +21,7 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 	if err := s.schema.Usable(ctx); err != nil {
 		return nil, s.db.Fail("claim runs", err)
 	}
-	worker, err := s.workerID(ctx, request.Worker)
+	worker, err := s.numbers.WorkerOf(ctx, request.Worker)
 	if err != nil {
 		return nil, s.db.Fail("claim runs", err)
 	}
@@ -53,7 +53,7 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 		s.tellUndealt(ctx, request.Claim)
 	}
 	if err == nil {
-		err = s.nameSchedules(ctx, &got)
+		err = s.nameSchedulesOf(ctx, &got)
 	}
 	if err != nil {
 		return nil, s.db.Fail("claim runs", err)
@@ -75,6 +75,23 @@ type dealing struct {
 	dealt int // rows of ready that it deleted; 0: not known
 
 	schedules map[store.RunID]int32 // of the runs that have one; nil: none has
+}
+
+// nameSchedulesOf gives the runs the names of their schedules.
+func (s *Store) nameSchedulesOf(ctx context.Context, got *dealing) error {
+	if got.schedules == nil {
+		return nil
+	}
+	names, err := s.numbers.NamesOfSchedules(ctx, got.schedules)
+	if err != nil {
+		return err
+	}
+	for i := range got.runs {
+		if id, of := got.schedules[got.runs[i].ID]; of {
+			got.runs[i].Schedule = names[id]
+		}
+	}
+	return nil
 }
 
 // granted reads what a claim was given before, and makes it durable: no handler begins under
@@ -222,7 +239,7 @@ func (s *Store) Touch(ctx context.Context, worker store.WorkerID) error {
 	})
 	err := s.db.SendInBackground(ctx, b)
 	if err == nil && rows == 0 {
-		_, err = s.registerWorker(ctx, worker)
+		_, err = s.numbers.RegisterWorker(ctx, worker)
 	}
 	if err != nil {
 		return s.db.Fail("touch", err)

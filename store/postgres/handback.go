@@ -19,7 +19,7 @@ func (s *Store) HandBack(ctx context.Context, request store.ClaimRequest) (int, 
 	if err := s.schema.Usable(ctx); err != nil {
 		return 0, s.db.Fail("hand back", err)
 	}
-	worker, err := s.workerID(ctx, request.Worker)
+	worker, err := s.numbers.WorkerOf(ctx, request.Worker)
 	if err != nil {
 		return 0, s.db.Fail("hand back", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -91,9 +92,9 @@ func (d *declaring) someLimits(ctx context.Context, declared []store.Limit) erro
 	if err != nil {
 		return d.goOn(err, rules.KindLimit, declared[0].Name)
 	}
-	d.Store.limits.forget()
+	d.numbers.ForgetLimits()
 	for i := range known {
-		one := toLimit((*queries.ReadLimitsRow)(&known[i]))
+		one := numbers.LimitOf((*queries.ReadLimitsRow)(&known[i]))
 		for j := range declared {
 			if store.LimitName(declared[j].Name) == one.Name && declared[j].Kind != one.Kind {
 				d.setAside(declared[j].Name, rules.KindStays(&one))
@@ -126,7 +127,7 @@ func jobLimitText(limits []store.JobLimit) *string {
 	if len(limits) == 0 {
 		return nil
 	}
-	return rules.TextOrNil(jsonText(limits))
+	return rules.TextOrNil(conn.JSONText(limits))
 }
 
 // announcedPerStep bounds the gates of one statement.
@@ -135,7 +136,7 @@ const announcedPerStep = 1000
 // announceLimit inserts a turn for each gate of a limit that has waiters, after a change
 // of the limit was committed.
 func (s *Store) announceLimit(ctx context.Context, id store.LimitID) error {
-	first, last := gatesOf(id)
+	first, last := numbers.GatesOf(id)
 	for after := first - 1; ; {
 		var gates []int64
 		err := s.db.Repeat(ctx, func() error {

@@ -14,6 +14,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -26,8 +27,8 @@ func (s *Store) UseLimit(ctx context.Context, request store.LimitRequest) (store
 	if err := s.schema.Usable(ctx); err != nil {
 		return store.LimitGrant{}, s.db.Fail(what, err)
 	}
-	set := limitSet{store.LimitName(request.Limit): nil}
-	if err := s.findLimits(ctx, s.db.General, set, false); err != nil {
+	set := numbers.LimitSet{store.LimitName(request.Limit): nil}
+	if err := s.numbers.FindLimits(ctx, s.db.General, set, false); err != nil {
 		return store.LimitGrant{}, s.db.Fail(what, err)
 	}
 	known := set[store.LimitName(request.Limit)]

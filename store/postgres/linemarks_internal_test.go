@@ -80,7 +80,7 @@ func TestLineMarks_ARoomThatIsLeftIsAnnounced(t *testing.T) {
 	require.NoError(t, err)
 	l.setMarks(lease.Elapsed() + 300*time.Millisecond)
 	require.Empty(t, l.cycle(), "those above the mark are too heavy")
-	found, err := l.store.CheckLimits(l.ctx)
+	found, err := l.store.reader.CheckLimits(l.ctx)
 	require.NoError(t, err)
 	require.Empty(t, found)
 	require.Eventually(t, func() bool { return slices.Equal(hidden, l.cycle()) }, 10*time.Second, 50*time.Millisecond)
@@ -207,7 +207,7 @@ func (l *markedLine) enqueueAs(n int, as func(*store.NewRun)) (ids []store.RunID
 		as(&runs[i])
 		ids = append(ids, runs[i].ID)
 	}
-	_, err := l.store.Enqueue(l.ctx, runs...)
+	_, err := l.store.enqueuer.Enqueue(l.ctx, runs...)
 	require.NoError(l.t, err)
 	return ids
 }

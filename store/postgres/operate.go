@@ -79,7 +79,7 @@ func (s *Store) changeAll(ctx context.Context, command *store.RunCommand, done *
 		if left = unanswered(left, done.answers); len(left) == 0 {
 			break
 		}
-		if lease.Elapsed()-begun > operateFor || !rest(ctx, pause) {
+		if lease.Elapsed()-begun > operateFor || !conn.Rest(ctx, pause) {
 			break
 		}
 		pause = min(2*pause, operatePauseMost)
@@ -98,18 +98,6 @@ func unanswered(runs []store.RunID, answers map[uuid.UUID]store.ChangedRun) conn
 		}
 	}
 	return left
-}
-
-// rest waits for d and reports false when ctx ended.
-func rest(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }
 
 // changeFree does what is ordered with the runs that no other transaction has in hand, and

@@ -80,50 +80,6 @@ func (o *operation) lockKey(ctx context.Context, row *queries.OperableRow) (hold
 	return row.ID, false, q.TakeKey(ctx, queries.TakeKeyParams{Job: row.Job, Key: row.Key, RunID: row.ID})
 }
 
-// Rerun stores a run that is made after another one.
-func (s *Store) Rerun(ctx context.Context, of store.RunID, run store.NewRun, by string) (store.Receipt, error) {
-	if err := store.CheckRerun(run, by); err != nil {
-		return store.Receipt{}, err
-	}
-	if err := s.schema.Usable(ctx); err != nil {
-		return store.Receipt{}, s.db.Fail("rerun", err)
-	}
-	var stored []store.Receipt
-	runs := []store.NewRun{run}
-	insert := func() error {
-		set := placesOf(runs)
-		if err := s.placeIDs(ctx, set, runs); err != nil { // now, while no connection is taken
-			return err
-		}
-		return conn.InTx(ctx, s.db.General, func(tx pgx.Tx) (err error) {
-			b := s.db.Guarded(ctx)
-			b.Add(queries.Idle)
-			if err = s.db.Send(ctx, tx, b); err != nil {
-				return err
-			}
-			if stored, _, err = s.insertInto(ctx, tx, runs, set); err != nil || stored[0].Existing {
-				return err
-			}
-			if err := s.db.Queries(tx).KeepOccurrence(ctx, queries.KeepOccurrenceParams{Made: run.ID, Original: of}); err != nil {
-				return err
-			}
-			return s.db.Queries(tx).AuditChange(ctx, queries.AuditChangeParams{
-				Actor: by, Kind: rules.KindRun, Subject: of.String(), Action: rules.Reruns, Detail: string(store.RerunDetail(run.ID)),
-			})
-		})
-	}
-	err := s.db.Repeat(ctx, insert)
-	if conn.Code(err) == conn.NotNullViolation { // a lane's number was not what it stood for
-		s.forgetLanes()
-		err = s.db.Repeat(ctx, insert)
-	}
-	if err != nil {
-		return store.Receipt{}, s.db.Fail("rerun", err)
-	}
-	s.wake.Hint() // of whatever lane or line
-	return stored[0], nil
-}
-
 // Reveal records that an operator is shown what is hidden of a run.
 func (s *Store) Reveal(ctx context.Context, run store.RunID, reason, by string) error {
 	if err := store.CheckReveal(reason, by); err != nil {

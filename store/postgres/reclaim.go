@@ -76,9 +76,7 @@ func (s *Store) Reclaim(ctx context.Context, request store.ReclaimRequest) (stor
 // forgetRows drops what is remembered of rows: another server answers, whose rows may be
 // others. Its numbers may be given out again.
 func (s *Store) forgetRows() {
-	s.forgetLanes() // and limits
-	s.forgetWorkers()
-	s.scheduleNames.forget()
+	s.numbers.Forget()
 	s.marks.forget()
 }
 

@@ -39,7 +39,7 @@ func TestPool_AStartingWorkerOpensTwoConnections(t *testing.T) {
 			return ignore(s.Heads(t.Context(), store.Serves{Queues: []string{"default"}, Jobs: []string{"mail"}}))
 		},
 		func() error { return ignore(s.Reclaim(t.Context(), store.ReclaimRequest{Limit: 1})) },
-		func() error { return ignore(s.Materialize(t.Context(), 1, nil)) },
+		func() error { return ignore(s.timetable.Materialize(t.Context(), 1, nil)) },
 		func() error {
 			return ignore(s.ReportWorker(t.Context(), store.WorkerReport{Worker: worker, Number: 1, Presence: store.Presence{Every: store.Duration(time.Second)}}))
 		},
@@ -52,8 +52,8 @@ func TestPool_AStartingWorkerOpensTwoConnections(t *testing.T) {
 	all.Wait()
 	require.NoError(t, errors.Join(errs...))
 	require.EqualValues(t, 2, opened.Load(), "one of the engine's, one for heartbeats")
-	require.True(t, s.works(), "which it keeps, and other processes close")
-	require.False(t, migrator.works())
+	require.Positive(t, s.numbers.Workers(), "which it keeps, and other processes close")
+	require.Zero(t, migrator.numbers.Workers())
 }
 
 func ignore[T any](_ T, err error) error { return err }

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/durable-worker/durable-worker/internal/rules"
@@ -26,7 +25,7 @@ func (s *Store) ReportWorker(ctx context.Context, report store.WorkerReport) (st
 	}
 	row, err := s.report(ctx, params)
 	if err == nil && !row.Known { // it has not declared itself, or its row is gone
-		if _, err = s.registerWorker(ctx, report.Worker); err == nil {
+		if _, err = s.numbers.RegisterWorker(ctx, report.Worker); err == nil {
 			row, err = s.report(ctx, params)
 		}
 	}
@@ -63,36 +62,7 @@ func reportParams(report *store.WorkerReport) (queries.ReportWorkerParams, error
 		p.Failed, p.Dead = append(p.Failed, did.Failed), append(p.Dead, did.Dead)
 		p.Cancelled, p.Crashed = append(p.Cancelled, did.Cancelled), append(p.Crashed, did.Crashed)
 		p.Busy = append(p.Busy, conn.Micro(time.Duration(did.Busy)))
-		p.Waits, p.Took = append(p.Waits, numberArray(did.Wait[:])), append(p.Took, numberArray(did.Took[:]))
+		p.Waits, p.Took = append(p.Waits, conn.NumberArray(did.Wait[:])), append(p.Took, conn.NumberArray(did.Took[:]))
 	}
 	return p, err
-}
-
-// Series returns what workers did.
-func (s *Store) Series(ctx context.Context, query store.SeriesQuery) ([]store.SeriesPoint, error) {
-	if err := query.Check(); err != nil {
-		return nil, err
-	}
-	var rows []queries.SeriesRow
-	first, last := query.Queue, query.Queue
-	if query.Queue == "" && query.Scope != store.AllLanes {
-		last = "\U0010ffff" // above all names
-	}
-	err := s.inspect(ctx, func(b *conn.Batch) {
-		b.Add(queries.Series, conn.Micro(query.Length()), !query.NoTimes, int16(query.Span), conn.Micro(query.Within), int32(store.MaxSeriesPoints), query.Scope == store.AllLanes, query.Job, first, last).Query(conn.Collect(&rows))
-	})
-	if err != nil {
-		return nil, s.db.Fail("series", err)
-	}
-	points := make([]store.SeriesPoint, len(rows))
-	for i, row := range rows {
-		p := store.SeriesPoint{At: row.At.UTC(), LaneTally: store.LaneTally{Queue: row.Queue, Job: row.Job, Tally: store.Tally{
-			Enqueued: row.Enqueued, Succeeded: row.Succeeded, Failed: row.Failed, Dead: row.Dead, Cancelled: row.Cancelled,
-			Crashed: row.Crashed, Busy: store.Duration(conn.FromMicro(row.Busy))}}}
-		copy(p.Wait[:], row.Wait)
-		copy(p.Took[:], row.Took)
-		points[i] = p
-	}
-	slices.Reverse(points)
-	return points, nil
 }

@@ -16,9 +16,13 @@ import (
 	"github.com/durable-worker/durable-worker/internal/storable"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/enqueue"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/examine"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/reading"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/schema"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/steps"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/timetable"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/wake"
 )
 
@@ -65,8 +69,11 @@ type Store struct {
 	db       *conn.DB
 	schema   *schema.Schema
 	examiner *examine.Examiner
+	numbers  *numbers.Numbers
 	wake     *wake.Waker
 	steps    *steps.Steps
+	reader   *reading.Reader
+	enqueuer *enqueue.Enqueuer
 	clamped  atomic.Int64 // when leases were last clamped, likewise
 	held     conn.Lately  // when a claim last gave up waiting for the row of a run
 	stuck    conn.Lately  // when a settle did
@@ -74,26 +81,19 @@ type Store struct {
 	sweepOpens atomic.Bool
 	// heldWaiters is when an admission met a waiter that another transaction had in hand
 	heldWaiters conn.Lately
-	backlog     dueBacklog
 	aside       aside.Set[uuid.UUID] // leases and runs that Reclaim could not change
-	resting     aside.Set[string]    // schedules that Materialize could not advance
 	unpruned    aside.Set[string]    // tables that Sweep could not prune
 	joins       joining              // settles that wait for the next claim
 	handing     handing              // those that free places for which runs wait
 
-	lanes   laneCache
-	limits  limitCache
-	marks   marks
-	tally   admit.Tally
-	capped  board.Capped // the lanes whose runs claims move into the lines of caps
-	workers workerCache
+	marks  marks
+	tally  admit.Tally
+	capped board.Capped // the lanes whose runs claims move into the lines of caps
 
-	scheduleNames scheduleNames
-
-	together beatCache
-	specs    specs
-	closing  context.CancelFunc
-	running  sync.WaitGroup
+	together  beatCache
+	closing   context.CancelFunc
+	timetable *timetable.Timetable
+	running   sync.WaitGroup
 }
 
 // Open connects to a database and checks that it can be written. It does not
@@ -143,23 +143,23 @@ func open(ctx context.Context, config Config, connect func(*Store) error) (*Stor
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Store{handing: handing{wait: handWait}}
-	s.db = conn.New(config.Schema, config.Logger, conn.Options{MaxConns: config.MaxConns, Connect: config.Connect, Operators: config.Operators}, s.works)
+	s.db = conn.New(config.Schema, config.Logger, conn.Options{MaxConns: config.MaxConns, Connect: config.Connect, Operators: config.Operators}, func() bool { return s.numbers.Workers() > 0 })
 	s.schema = schema.New(s.db)
-	s.wake = wake.New(s.db, process{s}, config.NoNotify)
+	s.numbers = numbers.New(s.db)
+	s.wake = wake.New(s.db, s.numbers, config.NoNotify)
+	s.reader = reading.New(s.db, s.schema, s.numbers, &s.tally)
+	s.enqueuer = enqueue.New(s.db, s.schema, s.numbers, s.wake)
+	s.timetable = timetable.New(s.db, s.schema, s.numbers, s.wake)
 	s.examiner = examine.New(s.db, s.schema)
 	s.steps = steps.New(s.db, s.schema, releasing{s})
 	s.db.OnMissing = func() {
 		s.schema.Forget()
-		s.forgetLanes()
-		s.forgetWorkers()
+		s.numbers.Forget()
 	}
 	if schema := s.db.Names.Schema; !storable.Schema.MatchString(schema) || config.MaxConns < 0 {
 		return nil, fmt.Errorf("open postgres: %w: schema %q: want %s; max conns %d: want 0 or more",
 			store.ErrInvalid, schema, storable.Schema, config.MaxConns)
 	}
-	s.lanes.ids = map[lane]store.LaneID{}
-	s.limits.byName, s.limits.lanes = limitSet{}, map[limitLane]struct{}{}
-	s.workers.ids = map[uuid.UUID]int32{}
 	if err := connect(s); err != nil {
 		s.db.Close()
 		return nil, fmt.Errorf("open postgres: %w", err)

@@ -117,7 +117,7 @@ func (s *Store) tidyLimits(ctx context.Context, step *sweeping) {
 // mendTurns has workers look at gates with room that none would look at, of which a sound
 // store has none.
 func (s *Store) mendTurns(ctx context.Context, step *sweeping) {
-	found, err := s.limitFaults(ctx)
+	found, err := s.reader.LimitFaults(ctx)
 	var gates []int64
 	for i := range found {
 		if store.LimitFaultKind(found[i].Fault) == store.KeyStuck {

@@ -4,12 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
@@ -57,17 +55,7 @@ func (t *Tx) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Receipt
 	if err := t.store.schema.Usable(ctx); err != nil {
 		return nil, t.store.db.Fail("enqueue", err)
 	}
-	set := placesOf(runs)
-	err := t.store.placeIDs(ctx, set, runs)
-	var receipts []store.Receipt
-	var freed []store.LineID
-	if err == nil {
-		receipts, freed, err = t.store.insertInto(ctx, t.binding, runs, set)
-	}
-	dues := append(duesOf(runs, set.lanes), t.store.wake.DuesForOthers(freed)...)
-	if err == nil && len(dues) > 0 {
-		err = t.store.wake.HintAtCommit(ctx, t.binding, dues)
-	}
+	receipts, err := t.store.enqueuer.In(ctx, t.binding, runs)
 	if err != nil {
 		return nil, t.fail("enqueue", err)
 	}
@@ -119,7 +107,7 @@ func (t *Tx) Run(ctx context.Context, id store.RunID) (store.Record, error) {
 	if err := t.store.schema.Usable(ctx); err != nil {
 		return store.Record{}, t.store.db.Fail("run", err)
 	}
-	record, err := t.store.run(ctx, t.binding, id)
+	record, err := t.store.reader.RunFrom(ctx, t.binding, id)
 	if err != nil {
 		return store.Record{}, t.fail("run "+id.String(), err)
 	}
@@ -134,7 +122,7 @@ func (t *Tx) Runs(ctx context.Context, filter store.Filter) (store.Page, error) 
 	if err := t.store.schema.Usable(ctx); err != nil {
 		return store.Page{}, t.store.db.Fail("runs", err)
 	}
-	page, err := t.store.page(ctx, t.binding, filter)
+	page, err := t.store.reader.PageFrom(ctx, t.binding, filter)
 	if err != nil {
 		return store.Page{}, t.fail("runs", err)
 	}
@@ -147,97 +135,11 @@ func (t *Tx) fail(what string, err error) error {
 	switch conn.Code(err) {
 	case conn.UndefinedTable, conn.UndefinedSchema:
 		t.store.schema.Forget()
-		t.store.forgetLanes()
+		t.store.numbers.ForgetLanes()
 		return fmt.Errorf("%s: %w: a table of schema %q is missing in the transaction's database: %w", what, conn.ErrSchema, t.store.db.Names.Schema, err)
 	case conn.NotNullViolation:
-		t.store.forgetLanes()
+		t.store.numbers.ForgetLanes()
 		return fmt.Errorf("%s: the transaction's snapshot is older than one of the runs' lanes: begin it again: %w", what, err)
 	}
 	return fmt.Errorf("%s: %w", what, err)
-}
-
-const (
-	// holderPatience is how long EnqueueUnder and Report wait for a transaction
-	// that has locked the holder's run, or a key. A settle or a reclaim is done by then.
-	holderPatience = time.Second
-	// holderBriefly is how long EnqueueUnder waits at first: a transaction of the
-	// handler's own keeps the run for longer, and many handlers may have one.
-	holderBriefly = 20 * time.Millisecond
-)
-
-// EnqueueUnder stores the runs while the holder's run is its claim's. The run is
-// locked last, since the order of locks is ready, leases, runs; what was stored
-// before is rolled back when the run turns out to be lost.
-func (s *Store) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...store.NewRun) ([]store.Receipt, error) {
-	what := fmt.Sprintf("enqueue under run %s", holder.Run)
-	if err := store.CheckRuns(runs); err != nil {
-		return nil, fmt.Errorf(what+": %w", err)
-	}
-	if err := s.schema.Usable(ctx); err != nil {
-		return nil, s.db.Fail(what, err)
-	}
-	var receipts []store.Receipt
-	var freed []store.LineID
-	set := placesOf(runs)
-	insert := func(most time.Duration) (err error) {
-		if err = s.placeIDs(ctx, set, runs); err != nil { // now, while no connection is taken
-			return err
-		}
-		return s.db.InAloofTx(ctx, func(tx pgx.Tx) error {
-			receipts, freed, err = s.insertUnder(ctx, tx, holder, runs, set, most)
-			return err
-		})
-	}
-	try := func(most time.Duration) error {
-		err := s.db.Repeat(ctx, func() error { return insert(most) })
-		if conn.Code(err) == conn.NotNullViolation {
-			s.forgetLanes()
-			err = s.db.Repeat(ctx, func() error { return insert(most) })
-		}
-		return err
-	}
-	var err error
-	if s.db.Shared { // the connection is one of the few that claim and settle
-		err = insist(ctx, func() error { return try(holderBriefly) })
-	} else {
-		err = s.db.Briefly(ctx, holderBriefly, holderPatience, try)
-	}
-	if conn.Code(err) == conn.LockNotAvailable {
-		err = fmt.Errorf("%w: another transaction has kept the run, or a key, locked for %v: if that transaction is yours, enqueue through it: %w", store.ErrConflict, holderPatience, err)
-	}
-	if err != nil {
-		return nil, s.db.Fail(what, err)
-	}
-	s.wake.Enqueued()
-	s.wake.HintDue(duesOf(runs, set.lanes))
-	s.wake.HintFreed(freed, freed)
-	return receipts, nil
-}
-
-func (s *Store) insertUnder(
-	ctx context.Context, tx pgx.Tx, holder store.Holder, runs []store.NewRun, set places, most time.Duration,
-) (answers []store.Receipt, freed []store.LineID, err error) {
-	if rules.AnyKeyed(runs) { // a transaction of the holder's own may have locked a key
-		b := s.db.GuardedFor(ctx, most)
-		b.Add(queries.Idle)
-		if err := s.db.Send(ctx, tx, b); err != nil {
-			return nil, nil, err
-		}
-	}
-	if answers, freed, err = s.insertInto(ctx, tx, runs, set); err != nil {
-		return nil, nil, err
-	}
-	held := false
-	b := s.db.GuardedFor(ctx, most)
-	b.Add(queries.Idle)
-	b.Add(queries.HoldRun, holder.Run, uuid.UUID(holder.Claim)).Query(func(rows pgx.Rows) error {
-		return conn.ScanIDs(rows, func(uuid.UUID) { held = true })
-	})
-	if err := s.db.Send(ctx, tx, b); err != nil {
-		return nil, nil, err
-	}
-	if !held {
-		return nil, nil, lease.ErrLost
-	}
-	return answers, freed, nil
 }

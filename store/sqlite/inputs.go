@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -63,12 +62,12 @@ func (c *change) send(ctx context.Context, input *store.NewInput) (receipt store
 		return receipt, err
 	}
 	digest := input.Digest
-	if len(digest) == 0 {
-		digest = store.DigestOf(receipt.Run, input.Name, input.Value)
+	if digest == "" {
+		digest = store.DigestOf(input.Name, input.Value)
 	}
 	sent := rules.SentInput{
 		Run: receipt.Run, Name: input.Name, Size: len(input.Value), State: store.State(state), Inputs: int(had.Number), Bytes: int(had.Bytes), //nolint:gosec // 0 to 5
-		Found: err == nil, GaveUp: known.Digest == nil, Same: bytes.Equal(known.Digest, digest),
+		Found: err == nil, GaveUp: known.Digest == nil, Same: known.Digest != nil && *known.Digest == digest,
 	}
 	if sent.Found || sent.State.Terminal() || sent.Inputs >= store.MaxInputs || sent.Bytes+sent.Size > store.MaxStepsSize {
 		receipt.Existing = true
@@ -76,7 +75,7 @@ func (c *change) send(ctx context.Context, input *store.NewInput) (receipt store
 	}
 	return receipt, errors.Join(
 		c.InsertInput(ctx, queries.InsertInputParams{
-			RunID: id, At: c.now, Size: int64(sent.Size), Name: input.Name, Sender: rules.TextOrNil(input.By), Digest: digest, Value: input.Value,
+			RunID: id, At: c.now, Size: int64(sent.Size), Name: input.Name, Sender: rules.TextOrNil(input.By), Digest: &digest, Value: input.Value,
 		}),
 		c.InsertNotice(ctx, queries.InsertNoticeParams{DueAt: c.now, RunID: id, Name: input.Name}),
 	)

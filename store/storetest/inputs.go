@@ -137,7 +137,7 @@ func inputFirstStands(t *testing.T, f *fixture) {
 		t.Errorf("the run has %+v", inputs)
 	}
 	sealed := approval(holder.Run, `"sealed"`)
-	sealed.Name, sealed.Digest = "sealed", store.DigestOf(holder.Run, "sealed", []byte(`7`))
+	sealed.Name, sealed.Digest = "sealed", store.DigestOf("sealed", []byte(`7`))
 	f.send(sealed)
 	if sealed.Value = []byte(`"sealed otherwise"`); !f.send(sealed).Existing {
 		t.Error("a value that was sealed in another way is no repeat")

@@ -21,7 +21,7 @@ CREATE TABLE inputs (
     n      INTEGER NOT NULL DEFAULT 0,
     name   TEXT    NOT NULL,
     sender TEXT,
-    digest BLOB,
+    digest TEXT,
     value  BLOB,
     PRIMARY KEY (run_id, name, n)
 ) WITHOUT ROWID;

@@ -58,7 +58,7 @@ func (q *Queries) Arrived(ctx context.Context, arg ArrivedParams) ([]ArrivedRow,
 }
 
 const DigestOf = `-- name: DigestOf :many
-SELECT digest
+SELECT coalesce(digest, '')::text AS digest
 FROM durable.inputs
 WHERE run_id = $1::uuid
   AND name = $2::text
@@ -70,17 +70,17 @@ type DigestOfParams struct {
 }
 
 // What tells the input of a name from others, without its value: who sends inputs may not read
-// them. Null: the run has given up.
+// them. Empty: the run has given up.
 // Index: inputs_pkey. Locks: none.
-func (q *Queries) DigestOf(ctx context.Context, arg DigestOfParams) ([][]byte, error) {
+func (q *Queries) DigestOf(ctx context.Context, arg DigestOfParams) ([]string, error) {
 	rows, err := q.db.Query(ctx, DigestOf, arg.RunID, arg.Name)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items [][]byte
+	var items []string
 	for rows.Next() {
-		var digest []byte
+		var digest string
 		if err := rows.Scan(&digest); err != nil {
 			return nil, err
 		}
@@ -459,7 +459,7 @@ WITH had AS MATERIALIZED (
         pg_catalog.octet_length($2::text),
         $3::text,
         nullif($4::text, ''),
-        pg_catalog.decode($5::text, 'hex'),
+        $5::text,
         ($2::text)::json
     FROM durable.runs
     CROSS JOIN had
@@ -502,8 +502,7 @@ type SendInputRow struct {
 }
 
 // Stores an input of a run that has not ended, and a notice of it. A row: the run is there; its
-// state, how many inputs and bytes it has without this one, and whether this one is stored. The
-// digest is in hexadecimal, as drivers do not agree on how to write bytes.
+// state, how many inputs and bytes it has without this one, and whether this one is stored.
 // Index: runs_pkey, inputs_pkey. Locks: what it inserts; waits for a transaction that sends the
 // same name to the same run, or gives it up.
 // Idempotent: a repeat finds the input.

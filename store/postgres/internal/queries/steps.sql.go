@@ -261,7 +261,7 @@ SELECT
     at,
     coalesce(sender, '')::text AS sender,
     coalesce(value::text, '')::text AS value,
-    digest
+    coalesce(digest, '')::text AS digest
 FROM durable.inputs
 WHERE run_id = $1::uuid
   AND name = $2::text
@@ -277,7 +277,7 @@ type InputOfRow struct {
 	At     time.Time
 	Sender string
 	Value  string
-	Digest []byte
+	Digest string
 }
 
 // Index: inputs_pkey. Locks: none.
@@ -313,7 +313,7 @@ SELECT
     at,
     coalesce(sender, '')::text AS sender,
     coalesce(value::text, '')::text AS value,
-    digest
+    coalesce(digest, '')::text AS digest
 FROM durable.inputs
 WHERE run_id = $1::uuid
 ORDER BY at, name
@@ -328,7 +328,7 @@ type InputsOfRow struct {
 	At     time.Time
 	Sender string
 	Value  string
-	Digest []byte
+	Digest string
 }
 
 // Index: inputs_pkey. Locks: none.

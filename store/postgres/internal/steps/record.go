@@ -134,7 +134,7 @@ func (s *Steps) In(ctx context.Context, to conn.Sender, id store.RunID, name str
 func (s *Steps) RecordIn(ctx context.Context, to conn.Sender, step *store.NewStep) error {
 	stored := false
 	b := s.db.NewBatch()
-	b.Add(queries.RecordStepIn, step.Run.String(), conn.Micro(step.Took), int32(step.Tries), int16(step.Kind), step.Name, string(step.Value), step.Error, step.Code).Query(func(rows pgx.Rows) error { //nolint:gosec // checked
+	b.Add(queries.RecordStepIn, step.Run.String(), conn.Micro(step.Took), int64(step.Tries), int64(step.Kind), step.Name, string(step.Value), step.Error, step.Code).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			stored = true
 		}

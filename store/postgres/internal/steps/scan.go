@@ -42,11 +42,11 @@ func scanInputs(into *store.RunSteps) func(pgx.Rows) error {
 		for rows.Next() {
 			var input store.Input
 			var value string
-			var digest []byte
+			var digest string
 			if err := rows.Scan(&input.Name, &input.At, &input.By, &value, &digest); err != nil {
 				return err
 			}
-			input.At, input.Value, input.GaveUp = input.At.UTC(), bytesOf(value), digest == nil
+			input.At, input.Value, input.GaveUp = input.At.UTC(), bytesOf(value), digest == ""
 			into.Inputs = append(into.Inputs, input)
 		}
 		return rows.Err()

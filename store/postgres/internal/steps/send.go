@@ -1,9 +1,7 @@
 package steps
 
 import (
-	"bytes"
 	"context"
-	"encoding/hex"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -56,12 +54,12 @@ func (s *Steps) SendIn(ctx context.Context, to conn.Sender, input *store.NewInpu
 		return receipt, err
 	}
 	digest := input.Digest
-	if digest == nil {
-		digest = store.DigestOf(receipt.Run, input.Name, input.Value)
+	if digest == "" {
+		digest = store.DigestOf(input.Name, input.Value)
 	}
 	var sent []queries.SendInputRow
 	b := s.db.Begin(ctx, to)
-	b.Add(queries.SendInput, receipt.Run.String(), string(input.Value), input.Name, input.By, hex.EncodeToString(digest), int32(store.MaxInputs), int64(store.MaxStepsSize)).Query(func(rows pgx.Rows) error {
+	b.Add(queries.SendInput, receipt.Run.String(), string(input.Value), input.Name, input.By, digest, int64(store.MaxInputs), int64(store.MaxStepsSize)).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var row queries.SendInputRow
 			if err := rows.Scan(&row.State, &row.Number, &row.Bytes, &row.Stored); err != nil {
@@ -103,8 +101,8 @@ func (s *Steps) addressee(ctx context.Context, to conn.Sender, input *store.NewI
 }
 
 // refused says why an input was not stored; nil if the same value is there.
-func (s *Steps) refused(ctx context.Context, to conn.Sender, input *store.NewInput, run store.RunID, digest []byte, row queries.SendInputRow) error {
-	var known []byte
+func (s *Steps) refused(ctx context.Context, to conn.Sender, input *store.NewInput, run store.RunID, digest string, row queries.SendInputRow) error {
+	var known string
 	found, gaveUp := false, false
 	b := s.db.Begin(ctx, to)
 	b.Add(queries.DigestOf, run.String(), input.Name).Query(func(rows pgx.Rows) error {
@@ -112,7 +110,7 @@ func (s *Steps) refused(ctx context.Context, to conn.Sender, input *store.NewInp
 			if err := rows.Scan(&known); err != nil {
 				return err
 			}
-			found, gaveUp = true, known == nil
+			found, gaveUp = true, known == ""
 		}
 		return rows.Err()
 	})
@@ -121,6 +119,6 @@ func (s *Steps) refused(ctx context.Context, to conn.Sender, input *store.NewInp
 	}
 	return rules.RefuseInput(rules.SentInput{
 		Run: run, Name: input.Name, Size: len(input.Value), State: store.State(row.State), Inputs: int(row.Number), Bytes: int(row.Bytes),
-		Found: found, GaveUp: gaveUp, Same: bytes.Equal(known, digest),
+		Found: found, GaveUp: gaveUp, Same: known == digest,
 	})
 }

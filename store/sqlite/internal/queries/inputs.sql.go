@@ -184,7 +184,7 @@ type InsertInputParams struct {
 	Size   int64
 	Name   string
 	Sender *string
-	Digest []byte
+	Digest *string
 	Value  []byte
 }
 

@@ -31,7 +31,7 @@ type Input struct {
 	N      int64
 	Name   string
 	Sender *string
-	Digest []byte
+	Digest *string
 	Value  []byte
 }
 
