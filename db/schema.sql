@@ -6,9 +6,9 @@
 -- the store replaces when it is opened with another name.
 --
 -- Lock order for every writer: unique_keys -> notices -> ready, waiting -> beats -> leases ->
--- runs -> progress, steps, inputs -> permits -> turns. A statement that does not own a row locks it with SKIP
--- LOCKED; gates are locked only so by a transaction that has another lock. Times are the
--- database's.
+-- runs -> progress, steps, inputs -> permits -> turns. A statement that does not own a row
+-- locks it with SKIP LOCKED; gates are locked only so by a transaction that has another lock.
+-- Times are the database's.
 
 create schema durable;
 

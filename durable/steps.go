@@ -5,44 +5,22 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/durable-worker/durable-worker/internal/stepping"
+	"github.com/durable-worker/durable-worker/internal/storable"
+	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 )
 
 // AnyRun is the Run of a handler, of whatever job.
 type AnyRun interface {
-	// executing is the execution that the run belongs to.
-	executing() *execution
+	// underWay is the execution that the run belongs to.
+	underWay() *execution
 }
 
-func (r *Run[A]) executing() *execution { return r.execution }
-
-// book returns the execution's book of steps, created on first use.
-func (x *execution) book() *stepping.Book {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.steps == nil {
-		x.steps = stepping.NewBook(x.w.recorder, stepsOf{x})
-	}
-	return x.steps
-}
-
-// begunBook returns the execution's book; nil: the handler has recorded nothing.
-func (x *execution) begunBook() *stepping.Book {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.steps
-}
-
-// open returns why the handler may not act in the branch of ctx.
-func (x *execution) open(ctx context.Context) error {
-	if err := x.over(); err != nil {
-		return err
-	}
-	return x.begunBook().Open(ctx)
-}
+func (r *Run[A]) underWay() *execution { return r.execution }
 
 // Step executes do and stores its result under name. When the handler is executed again, after a
 // failure, a crash, a sleep or a wait, Step returns the stored result and does not call do. The
@@ -65,7 +43,7 @@ func (x *execution) open(ctx context.Context) error {
 // has locked the run, ErrInvalid for a name or a result that cannot be stored, and the store's.
 // Bounds: store.MaxSteps steps of a run, store.MaxStepSize bytes each, store.MaxStepsSize together.
 func Step[R any](ctx context.Context, run AnyRun, name string, do func(ctx context.Context) (R, error), options ...StepOption) (R, error) {
-	text, err := run.executing().step(ctx, name, options, func(ctx context.Context) ([]byte, error) {
+	text, err := run.underWay().step(ctx, name, options, func(ctx context.Context) ([]byte, error) {
 		result, err := do(ctx)
 		if err != nil {
 			return nil, err
@@ -81,7 +59,7 @@ func Step[R any](ctx context.Context, run AnyRun, name string, do func(ctx conte
 // transaction each time, so you may call it again when you repeat the transaction. It does not
 // call do, and returns lease.ErrLost, if the run no longer belongs to this attempt.
 func StepIn[R any](ctx context.Context, run AnyRun, tx Tx, name string, do func(ctx context.Context) (R, error)) (R, error) {
-	text, err := run.executing().stepIn(ctx, tx, name, func(ctx context.Context) ([]byte, error) {
+	text, err := run.underWay().stepIn(ctx, tx, name, func(ctx context.Context) ([]byte, error) {
 		result, err := do(ctx)
 		if err != nil {
 			return nil, err
@@ -107,7 +85,7 @@ func StepTx[R, T any](ctx context.Context, run AnyRun, transact store.Transactin
 		if err == nil || failed || ctx.Err() != nil || try == stepTxTries {
 			return result, err
 		}
-		x := run.executing() // the reply to the commit may be lost: the next try reads the step
+		x := run.underWay() // the reply to the commit may be lost: the next try reads the step
 		x.w.sleep(ctx, x.w.jittered(stepTxPause<<try))
 	}
 }
@@ -142,67 +120,6 @@ func (r *Run[A]) Version(ctx context.Context, name string, n int, old ...string)
 // Pass it to services that recognise a repeated request.
 func (r *Run[A]) StepKey(name string) string { return r.ID.String() + ":" + name }
 
-// StepOption changes how a step is executed.
-type StepOption func(*stepPolicy)
-
-// stepPolicy is what options add up to.
-type stepPolicy struct {
-	attempts int // zero: the run's own count
-	retry    RetryPolicy
-	timeout  time.Duration
-	aliases  []string
-}
-
-// StepAttempts gives the step n attempts of its own. Between them the run is put back by policy,
-// or by Exponential(time.Second, time.Minute) with jitter, without spending an attempt of the run.
-// After the last the error itself is stored: every execution gets the same *StepError.
-func StepAttempts(n int, policy ...RetryPolicy) StepOption {
-	return func(p *stepPolicy) {
-		p.attempts, p.retry = n, Exponential(time.Second, time.Minute).WithJitter(0.2)
-		for _, given := range policy {
-			p.retry = given
-		}
-	}
-}
-
-// StepTimeout bounds one try of the step: its ctx ends with ErrTimeout as the cause.
-func StepTimeout(d time.Duration) StepOption { return func(p *stepPolicy) { p.timeout = d } }
-
-// StepAlias gives a step its earlier names: a result that is stored under one of them counts.
-func StepAlias(names ...string) StepOption {
-	return func(p *stepPolicy) { p.aliases = append(p.aliases, names...) }
-}
-
-// EachStep gives all steps of the job's handlers these options; those of a Step come after them.
-func EachStep(options ...StepOption) Option {
-	return Option{"EachStep", onlyJob, func(p *policy) { p.steps = append(p.steps, options...) }}
-}
-
-// StepError says that a step has failed for good. It is stored with the run, so every execution
-// gets the same one; it does not wrap the error that do returned. A handler that returns it makes
-// the run dead, as it would only come again. A retry of the dead run forgets it, unless a later
-// step was recorded.
-type StepError struct {
-	Name     string
-	Attempts int    // that have failed
-	Text     string // of the last error
-	Code     string // of the last error, if it had a method Code() string
-}
-
-// Error names the step and repeats the text.
-func (e *StepError) Error() string { return fmt.Sprintf("step %q: %s", e.Name, e.Text) }
-
-// Final reports whether an error is recorded for good, so that every later execution gets it again:
-// that of a step, or an input that did not come. It is false for a park. A handler compensates
-// where it is true, and nowhere else.
-func Final(err error) bool {
-	if stepping.ParkedAt(err) != nil {
-		return false
-	}
-	_, failed := errors.AsType[*StepError](err)
-	return failed || errors.Is(err, ErrNoInput)
-}
-
 func encodeStep(name string, result any) ([]byte, error) {
 	text, err := json.Marshal(result)
 	if err != nil {
@@ -221,8 +138,169 @@ func decodeStep[R any](name string, text []byte, err error) (result R, _ error) 
 	return result, nil
 }
 
-// unstorableError is not an error of do: no try of the step has failed.
-type unstorableError struct{ error }
+// stepsOf is an execution as its book of steps needs it.
+type stepsOf struct{ x *execution }
 
-// Unwrap returns what is wrong.
-func (e *unstorableError) Unwrap() error { return e.error }
+// Holder names the run and the claim.
+func (s stepsOf) Holder() store.Holder { return s.x.holder() }
+
+// Gone returns lease.ErrLost once the handler has returned.
+func (s stepsOf) Gone() error { return s.x.over() }
+
+// Seal encodes the result of a step.
+func (s stepsOf) Seal(name string, value []byte) ([]byte, error) {
+	return s.x.sealNamed(StepPart, name, value)
+}
+
+// Unseal decodes the result of a step.
+func (s stepsOf) Unseal(step *store.StepRecord) ([]byte, error) {
+	return s.x.unsealNamed(StepPart, step.Name, step.Value)
+}
+
+// Insist makes a call of the store as a checkpoint is stored: a short outage costs no attempt.
+func (s stepsOf) Insist(ctx context.Context, failure stepping.Failure, once func(context.Context) error) error {
+	r := s.x.reporting()
+	ctx, cancel := r.bounded(ctx, max(r.w.config.Terms.Duration, r.w.callTimeout()))
+	defer cancel()
+	return r.sendAgain(ctx, failure.Event, failure.Text, func(ctx context.Context) error {
+		if s.x.over() != nil || r.leaseGone(ctx) {
+			return lease.ErrLost
+		}
+		bounded, cancel := r.bounded(ctx, r.w.callTimeout())
+		defer cancel()
+		return once(bounded)
+	})
+}
+
+// step returns the stored result of a step, or executes it and stores its result.
+func (x *execution) step(ctx context.Context, name string, options []StepOption, do func(context.Context) ([]byte, error)) ([]byte, error) {
+	policy := stepPolicy{}
+	for _, option := range slices.Concat(x.stepOptions, options) {
+		option(&policy)
+	}
+	known, err := x.book().Begin(ctx, name, policy.aliases...)
+	if err != nil {
+		return nil, err
+	}
+	fresh := store.NewStep{Holder: x.holder(), Name: name, Kind: store.StepDone}
+	if known != nil {
+		if known.Kind != store.StepTried {
+			return x.resultOf(*known, name)
+		}
+		fresh.Name, fresh.Tries = known.Name, known.Tries
+	}
+	began := x.w.config.Elapsed()
+	value, err := x.tryStep(ctx, policy, do)
+	fresh.Took = x.w.config.Elapsed() - began
+	if err != nil {
+		return nil, x.stepFailed(ctx, fresh, policy, err)
+	}
+	if fresh.Value, err = x.book().Sealed(name, value); err != nil {
+		return nil, err
+	}
+	record, err := x.book().Record(ctx, fresh)
+	if err != nil {
+		return nil, err
+	}
+	return x.resultOf(record, name)
+}
+
+// tryStep executes a step once.
+func (x *execution) tryStep(ctx context.Context, policy stepPolicy, do func(context.Context) ([]byte, error)) ([]byte, error) {
+	if policy.timeout <= 0 {
+		return do(ctx)
+	}
+	within, cancel := context.WithTimeoutCause(ctx, policy.timeout, ErrTimeout)
+	defer cancel()
+	value, err := do(within)
+	if err != nil && ctx.Err() == nil && errors.Is(context.Cause(within), ErrTimeout) {
+		err = fmt.Errorf("%w: %w", ErrTimeout, err)
+	}
+	return value, err
+}
+
+// resultOf is what a recorded step gives to an execution.
+func (x *execution) resultOf(step store.StepRecord, name string) ([]byte, error) {
+	switch step.Kind {
+	case store.StepDone:
+		if step.Value == nil {
+			return nil, nil
+		}
+		value, err := x.unsealNamed(StepPart, step.Name, step.Value)
+		if err != nil {
+			return nil, fmt.Errorf("step %q: %w", name, err)
+		}
+		return value, nil
+	case store.StepFailed:
+		return nil, &StepError{Name: name, Attempts: step.Tries, Text: step.Error, Code: step.Code}
+	default:
+		return nil, fmt.Errorf("%w: step %q is stored as a wait (%s), not as a result: give it another name", ErrInvalid, name, step.Kind)
+	}
+}
+
+// stepFailed decides what an error of a step means.
+func (x *execution) stepFailed(ctx context.Context, fresh store.NewStep, policy stepPolicy, err error) error {
+	asked := askedFor(err)
+	unstorable := (*unstorableError)(nil)
+	switch {
+	case errors.As(err, &unstorable):
+		return unstorable.error
+	case ctx.Err() != nil, stepping.ParkedAt(err) != nil, Final(err): // interrupted; or of a step within it
+		return err
+	case asked != nil && asked.kind != store.Failure && asked.kind != store.Death:
+		return err
+	case policy.attempts == 0 && (asked == nil || asked.kind != store.Death):
+		return err
+	}
+	fresh.Tries = min(fresh.Tries+1, store.MaxStepTries)
+	fresh.Error, fresh.Code = storable.Text(errorText(err), store.MaxErrorSize), storable.Text(codeOf(err), store.MaxNoteSize)
+	if fresh.Kind = store.StepTried; asked != nil && asked.kind == store.Death || fresh.Tries >= policy.attempts {
+		fresh.Kind = store.StepFailed
+	}
+	record, failed := x.book().Record(ctx, fresh)
+	if failed != nil {
+		return failed
+	}
+	if record.Kind != store.StepTried {
+		_, err := x.resultOf(record, fresh.Name)
+		return err
+	}
+	delay := min(max(retryDelay(policy.retry, fresh.Tries, err), 0), store.MaxDelay)
+	if asked != nil {
+		delay = min(asked.after, store.MaxDelay)
+	}
+	return x.book().Park(ctx, fresh.Name, delay)
+}
+
+// stepIn is step in a caller's transaction.
+func (x *execution) stepIn(ctx context.Context, tx Tx, name string, do func(context.Context) ([]byte, error)) ([]byte, error) {
+	if err := x.open(ctx); err != nil {
+		return nil, err
+	}
+	if err := store.CheckStepName(name); err != nil {
+		return nil, fmt.Errorf("%w: step: %w", ErrInvalid, err)
+	}
+	if err := tx.Guard(ctx, x.holder()); err != nil {
+		return nil, fmt.Errorf("step %q: %w", name, err)
+	}
+	known, found, err := tx.RecordedStep(ctx, x.run.ID, name)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("step %q: %w", name, err)
+	case found && known.Kind != store.StepTried:
+		return x.resultOf(known, name)
+	}
+	began := x.w.config.Elapsed()
+	value, err := do(ctx)
+	if err != nil {
+		return nil, err
+	}
+	fresh := store.NewStep{Holder: x.holder(), Name: name, Kind: store.StepDone, Took: x.w.config.Elapsed() - began}
+	if fresh.Value, err = x.book().Sealed(name, value); err != nil {
+		return nil, err
+	}
+	if err := tx.RecordStep(ctx, fresh); err != nil {
+		return nil, fmt.Errorf("step %q: %w", name, err)
+	}
+	return value, nil
+}

@@ -26,7 +26,7 @@ Rome: dead
 `, out.String())
 }
 
-func TestATripThatNobodyApprovesEnds(t *testing.T) {
+func TestATripWithoutAnApprovalEnds(t *testing.T) {
 	durabletest.Run(t, func(t *testing.T, kit *durabletest.Kit) {
 		kit.Worker(func(w *durable.Worker) { durable.Register(w, trip(), agency{io.Discard}.handle) })
 		receipt, err := trip().Enqueue(t.Context(), kit.Client, Trip{City: "Oslo", Rooms: 1})

@@ -44,7 +44,7 @@ func (b *Book) Open(ctx context.Context) error {
 	if b == nil {
 		return nil
 	}
-	if err := b.x.Over(); err != nil {
+	if err := b.x.Gone(); err != nil {
 		return err
 	}
 	return b.branchOf(ctx).isClosed()
@@ -150,7 +150,7 @@ func (b *Book) load(ctx context.Context) error {
 // fetch reads the steps.
 func (b *Book) fetch(ctx context.Context) (found store.RunSteps, err error) {
 	failure := Failure{"run.steps_not_read", "reading the steps of a run failed, will be retried"}
-	err = b.x.Again(ctx, failure, func(ctx context.Context) (err error) {
+	err = b.x.Insist(ctx, failure, func(ctx context.Context) (err error) {
 		found, err = b.host.Store.Steps(ctx, b.x.Holder().Run)
 		return err
 	})

@@ -27,12 +27,12 @@ type Host struct {
 type Execution interface {
 	// Holder names the run and the claim that it is executed under.
 	Holder() store.Holder
-	// Over returns lease.ErrLost once the handler has returned.
-	Over() error
-	// Again makes a call of the store until that answers, the execution or its lease ends, or
+	// Gone returns lease.ErrLost once the handler has returned.
+	Gone() error
+	// Insist makes a call of the store until that answers, the execution or its lease ends, or
 	// the store refuses it although it answers; then the error is lease.ErrLost, or the store's.
 	// Failure is logged after the first call that fails.
-	Again(ctx context.Context, failure Failure, once func(context.Context) error) error
+	Insist(ctx context.Context, failure Failure, once func(context.Context) error) error
 	// Seal encodes a value that is stored under a name.
 	Seal(name string, value []byte) ([]byte, error)
 	// Unseal decodes what is recorded of a step.

@@ -115,7 +115,7 @@ func (b *Book) recordSteadily(ctx context.Context, step store.NewStep) (verdict 
 	failure := Failure{"run.step_not_recorded", "recording a step failed, will be retried"}
 	err = b.steadily(ctx, func() error {
 		together := true
-		err := b.x.Again(ctx, failure, func(ctx context.Context) (err error) {
+		err := b.x.Insist(ctx, failure, func(ctx context.Context) (err error) {
 			if together {
 				together = false
 				verdict, err = b.recorder.record(step)

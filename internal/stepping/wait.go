@@ -58,7 +58,7 @@ func (b *Book) beginWait(ctx context.Context, wait store.NewWait) (*store.StepRe
 	var found store.RunSteps
 	failure := Failure{"run.wait_not_recorded", "recording a wait failed, will be retried"}
 	err := b.steadily(ctx, func() error {
-		return b.x.Again(ctx, failure, func(ctx context.Context) (err error) {
+		return b.x.Insist(ctx, failure, func(ctx context.Context) (err error) {
 			found, err = b.host.Store.BeginWait(ctx, wait)
 			return err
 		})
@@ -123,7 +123,7 @@ func (b *Book) giveUp(ctx context.Context, name string) (*store.Input, error) {
 	var input store.Input
 	failure := Failure{"run.deadline_not_recorded", "recording that an input did not come in time failed, will be retried"}
 	err := b.steadily(ctx, func() error {
-		return b.x.Again(ctx, failure, func(ctx context.Context) (err error) {
+		return b.x.Insist(ctx, failure, func(ctx context.Context) (err error) {
 			input, err = b.host.Store.GiveUp(ctx, b.x.Holder(), name)
 			return err
 		})

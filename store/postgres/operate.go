@@ -209,6 +209,7 @@ func (o *operation) act(ctx context.Context, rows []queries.OperableRow, keyed b
 			b.Add(cancel, c.lanes, c.dues, c.ids, reason, by, detail, singly).Query(done(store.Cancelled))
 		default:
 			b.Add(deletion, c.lanes, c.dues, c.ids, keyed, by, detail, singly).Query(done(store.Pending))
+			b.Add(queries.SweepRests, c.ids)
 		}
 	}
 	take(&pending, o.done, queries.CancelPending, queries.DeletePending)
@@ -222,7 +223,7 @@ func (o *operation) act(ctx context.Context, rows []queries.OperableRow, keyed b
 			b.Add(queries.CountRetried, ids)
 		case store.DeleteRuns:
 			b.Add(queries.DeleteFinished, ids, keyed, by, detail, singly).Query(o.deleted)
-			b.Add(queries.SweepRests, ids) // what a retry has added since that one's snapshot
+			b.Add(queries.SweepRests, ids)
 		case store.AcknowledgeRuns:
 			b.Add(queries.AcknowledgeRuns, ids, by, detail, singly).Query(o.done(store.Dead))
 		}

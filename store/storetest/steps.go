@@ -15,7 +15,7 @@ import (
 func stepTests() map[string]func(*testing.T, *fixture) {
 	return map[string]func(*testing.T, *fixture){
 		"a step comes back as it was recorded":                     stepComesBack,
-		"the first result of a name stands":                        stepFirstStands,
+		"the first result of a name counts":                        stepFirstCounts,
 		"a result replaces what was recorded of tries":             stepTries,
 		"zombie records no step, begins no wait, gives nothing up": stepZombie,
 		"a step that is lost stops no other":                       stepTogether,
@@ -112,7 +112,7 @@ func stepComesBack(t *testing.T, f *fixture) {
 	}
 }
 
-func stepFirstStands(t *testing.T, f *fixture) {
+func stepFirstCounts(t *testing.T, f *fixture) {
 	_, holder := f.held()
 	f.mustRecord(newStep(holder, "charge", `1`))
 	for _, other := range []store.NewStep{newStep(holder, "charge", `2`), newStep(holder, "charge", `1`),

@@ -41,7 +41,21 @@ func bookFlight(*durable.Run[Trip]) func(context.Context) (string, error) { retu
 func bookHotel(*durable.Run[Trip]) func(context.Context) (string, error)  { return nil }
 func cancelFlight(string) func(context.Context) (bool, error)             { return nil }
 
-func _(ctx context.Context, run *durable.Run[Order], store *postgres.Store, pool *pgxpool.Pool, tx pgx.Tx, onboard durable.Job[string], userID string) error {
 	//snippet
-	return nil
+
+func _(ctx context.Context, run *durable.Run[struct{ ID uuid.UUID }], store *postgres.Store, pool *pgxpool.Pool) error {
+	//snippet
+	_ = receipt
+	return err
+}
+
+	//snippet
+
+func _(ctx context.Context, store *postgres.Store, tx pgx.Tx, onboard durable.Job[string], userID string) error {
+	//snippet
+	return err
+}
+
+func _(t *testing.T, onboard durable.Job[string], user string, handler func(context.Context, *durable.Run[string]) error) {
+	//snippet
 }

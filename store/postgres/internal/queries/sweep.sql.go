@@ -1110,11 +1110,11 @@ type SweepRestsParams struct {
 	Ids []uuid.UUID
 }
 
-// Deletes what belongs to the runs that SweepRuns, before it in the same transaction, has
-// deleted. A statement of its own and so a later snapshot: nothing can be added to a run
+// Deletes what belongs to the runs that SweepRuns, or an operator's delete, before it in the same
+// transaction, has deleted. A statement of its own and so a later snapshot: nothing can be added to a run
 // that is gone.
 // Index: attempts_pkey, problems_pkey, progress_pkey, steps_pkey, inputs_pkey, and runs_pkey
-// to leave alone what SweepRuns has left. Idempotent: a repeat finds no rows.
+// to leave alone what that has left. Idempotent: a repeat finds no rows.
 func (q *Queries) SweepRests(ctx context.Context, arg SweepRestsParams) error {
 	_, err := q.db.Exec(ctx, SweepRests, arg.Ids)
 	return err
