@@ -75,8 +75,8 @@ func (c *Client) again(ctx context.Context, call func(context.Context) error) er
 }
 
 // Send is store.Sender. A call whose reply was lost is repeated, as by Enqueue; the first value of
-// a name stands, so a repeat changes nothing.
-func (c *Client) Send(ctx context.Context, input store.NewInput) (receipt SendReceipt, err error) {
+// a name counts, so a repeat changes nothing.
+func (c *Client) Send(ctx context.Context, input store.NewInput) (receipt store.SendReceipt, err error) {
 	err = c.again(ctx, func(ctx context.Context) (err error) {
 		receipt, err = c.store.Send(ctx, input)
 		return err

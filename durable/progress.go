@@ -193,9 +193,10 @@ func (r *reports) checkpoint(ctx context.Context, text []byte) error {
 	}
 	r.mu.Unlock()
 	defer func() { <-r.turn }()
-	return r.sendAgain(ctx, "run.checkpoint_failed", "storing a checkpoint failed, will be retried", func(ctx context.Context) error {
-		return r.reportOnce(ctx, report)
-	})
+	failed := func(err error) {
+		r.w.warn(r.ctx, "run.checkpoint_failed", "storing a checkpoint failed, will be retried", err)
+	}
+	return r.sendAgain(ctx, failed, func(ctx context.Context) error { return r.reportOnce(ctx, report) })
 }
 
 // Pauses between the tries to store a checkpoint, and how many fail before the
@@ -207,9 +208,9 @@ const (
 )
 
 // sendAgain sends something until the store takes it, ctx ends, or the store refuses
-// it although it answers. What is repeated changes nothing. event and failed are logged after the
-// first failure.
-func (r *reports) sendAgain(ctx context.Context, event, failed string, once func(context.Context) error) error {
+// it although it answers. What is repeated changes nothing. failed is called after the first
+// failure.
+func (r *reports) sendAgain(ctx context.Context, failed func(error), once func(context.Context) error) error {
 	pause := checkpointPause
 	for try := 1; ; try++ {
 		err := once(ctx)
@@ -225,7 +226,7 @@ func (r *reports) sendAgain(ctx context.Context, event, failed string, once func
 			return err
 		}
 		if try == 1 {
-			r.w.warn(r.ctx, event, failed, err)
+			failed(err)
 		}
 		r.w.sleep(ctx, r.w.jittered(pause))
 		pause = min(2*pause, checkpointLongest)

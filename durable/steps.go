@@ -36,7 +36,7 @@ func (r *Run[A]) underWay() *execution { return r.execution }
 //
 // An error of do is not stored: Step returns it, and if the handler does too, the attempt has
 // failed and the run's retry policy decides. With StepAttempts the step has attempts of its own.
-// An error that Permanent has made is stored at once, and returned as a *StepError in this and
+// An error that Permanent has made is stored immediately, and returned as a *StepError in this and
 // every later execution.
 //
 // The other errors are a park (return it), lease.ErrLost, ErrConflict while another transaction
@@ -103,7 +103,7 @@ func (r *Run[A]) Recorded(ctx context.Context, name string) (bool, error) {
 }
 
 // Version returns n, and records it under name: runs that have begun with one version of a handler
-// go on with it. Where the step of one of the names old is recorded, which the handler had before
+// continue with it. Where the step of one of the names old is recorded, which the handler had before
 // it asked for the version, it returns 0, and records that.
 func (r *Run[A]) Version(ctx context.Context, name string, n int, old ...string) (int, error) {
 	return Step(ctx, r, name, func(ctx context.Context) (int, error) {
@@ -158,11 +158,14 @@ func (s stepsOf) Unseal(step *store.StepRecord) ([]byte, error) {
 }
 
 // Insist makes a call of the store as a checkpoint is stored: a short outage costs no attempt.
-func (s stepsOf) Insist(ctx context.Context, failure stepping.Failure, once func(context.Context) error) error {
+func (s stepsOf) Insist(ctx context.Context, once func(context.Context) error) error {
 	r := s.x.reporting()
 	ctx, cancel := r.bounded(ctx, max(r.w.config.Terms.Duration, r.w.callTimeout()))
 	defer cancel()
-	return r.sendAgain(ctx, failure.Event, failure.Text, func(ctx context.Context) error {
+	failed := func(err error) {
+		r.w.warn(r.ctx, "run.steps_failed", "reading or recording the steps of a run failed, will be retried", err)
+	}
+	return r.sendAgain(ctx, failed, func(ctx context.Context) error {
 		if s.x.over() != nil || r.leaseGone(ctx) {
 			return lease.ErrLost
 		}

@@ -43,7 +43,7 @@ func NewWorker(db Store, config WorkerConfig) *Worker {
 		hurry: make(chan struct{}, 1), cancelRequests: make(chan struct{}, 1), changes: make(chan struct{}, 1),
 		back: make(chan struct{}, 1), replaced: make(chan struct{}, 1), id: store.WorkerID{Name: config.Name, Instance: uuid.New()}}
 	w.waits.Init()
-	w.releaser.signal = make(chan struct{}, 1)
+	w.releaser = stepping.NewReleaser()
 	w.failures.signal = make(chan struct{}, 1)
 	w.counts = config.Tally.Hooks()
 	if db != nil {
@@ -282,7 +282,7 @@ func (w *Worker) hear(signal store.Signal) {
 	case store.CancelsRequested:
 		poke(w.cancelRequests)
 	case store.NoticesLeft:
-		poke(w.releaser.signal)
+		w.releaser.Notice()
 	default:
 	}
 }

@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
+	"github.com/durable-worker/durable-worker/internal/stepping"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -28,12 +28,6 @@ func (r *Run[A]) SleepUntil(ctx context.Context, name string, t time.Time) error
 
 // ErrNoInput is the error of a Receive whose deadline has passed before an input came.
 var ErrNoInput = errors.New("durable: no input came in time")
-
-// Sender is what takes inputs: a Client, a Store, and a store bound to a transaction.
-type Sender = store.Sender
-
-// SendReceipt is the answer to one input.
-type SendReceipt = store.SendReceipt
 
 // Receive waits until an input of this name is sent to the run, by Job.Send, SQL, the command
 // line, the API or a person on a page, and returns its value; the input may have come before.
@@ -66,7 +60,7 @@ func Receive[T any](ctx context.Context, run AnyRun, name string, timeout time.D
 }
 
 // Parallel executes functions concurrently and waits for all of them. Each is a branch of the
-// handler by itself: when one is parked, at a Receive for instance, the others go on to their ends
+// handler by itself: when one is parked, at a Receive for instance, the others continue to their ends
 // before the run is put back. Steps in different functions need different names, as everywhere.
 //
 // The error is that of the first function, in the order of the arguments, that failed; if none
@@ -77,73 +71,33 @@ func Parallel(ctx context.Context, run AnyRun, branches ...func(ctx context.Cont
 }
 
 // Send sends a value to a run of the job under a name, through a Client, a Store, or a store bound
-// to your transaction, and makes the run due if it waits for it. The first value of a name stands:
+// to your transaction, and makes the run due if it waits for it. The first value of a name counts:
 // the same again is no error, another is ErrConflict, and so is one for a run that has ended or
 // has given up waiting. A run that does not exist is ErrNotFound.
-func (j Job[A]) Send(ctx context.Context, to Sender, id RunID, name string, value any) (SendReceipt, error) {
+func (j Job[A]) Send(ctx context.Context, to store.Sender, id RunID, name string, value any) (store.SendReceipt, error) {
 	return j.send(ctx, to, store.NewInput{Run: id, Name: name}, value)
 }
 
 // SendTo is Send to the unfinished run that holds a unique key of the job: who sends often knows
 // the order, and not the run.
-func (j Job[A]) SendTo(ctx context.Context, to Sender, key, name string, value any) (SendReceipt, error) {
+func (j Job[A]) SendTo(ctx context.Context, to store.Sender, key, name string, value any) (store.SendReceipt, error) {
 	return j.send(ctx, to, store.NewInput{Job: j.name, Key: key, Name: name}, value)
 }
 
-func (j Job[A]) send(ctx context.Context, to Sender, input store.NewInput, value any) (SendReceipt, error) {
+func (j Job[A]) send(ctx context.Context, to store.Sender, input store.NewInput, value any) (store.SendReceipt, error) {
 	if j.fault != nil {
-		return SendReceipt{}, fmt.Errorf("%w: %w", ErrInvalid, j.fault)
+		return store.SendReceipt{}, fmt.Errorf("%w: %w", ErrInvalid, j.fault)
 	}
 	clear, err := json.Marshal(value)
 	if err != nil {
-		return SendReceipt{}, fmt.Errorf("send %q: %w: %w", input.Name, ErrInvalid, err)
+		return store.SendReceipt{}, fmt.Errorf("send %q: %w: %w", input.Name, ErrInvalid, err)
 	}
 	input.Digest = store.DigestOf(input.Name, clear)
 	input.Value, err = seal(j.policy.codec, CodecInfo{Job: j.name, Part: InputPart, Run: input.Run, Name: input.Name}, clear)
 	if err != nil {
-		return SendReceipt{}, fmt.Errorf("send %q: %w: %w", input.Name, ErrInvalid, err)
+		return store.SendReceipt{}, fmt.Errorf("send %q: %w: %w", input.Name, ErrInvalid, err)
 	}
 	return to.Send(ctx, input)
-}
-
-// releaser makes runs due whose inputs have come.
-type releaser struct {
-	signal chan struct{}
-
-	mu    sync.Mutex
-	looks []store.Look // at runs that have just begun to wait
-}
-
-// releaseLimit is how many notices one call takes, and mostLooks how many looks are kept: those
-// that are dropped have a notice, which a later call takes.
-const (
-	releaseLimit = 500
-	mostLooks    = 10_000
-)
-
-// look has it found out whether the inputs are there that runs have begun to wait for.
-func (r *releaser) look(looks []store.Look) {
-	if len(looks) == 0 {
-		return
-	}
-	r.mu.Lock()
-	if len(r.looks)+len(looks) <= mostLooks {
-		r.looks = append(r.looks, looks...)
-	}
-	r.mu.Unlock()
-	poke(r.signal)
-}
-
-// take returns the next looks.
-func (r *releaser) take() []store.Look {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n := min(len(r.looks), releaseLimit)
-	looks := r.looks[:n:n]
-	if r.looks = r.looks[n:]; len(r.looks) == 0 {
-		r.looks = nil
-	}
-	return looks
 }
 
 // releaseLoop releases runs until ctx ends: when a signal says that notices are left, when a run
@@ -152,19 +106,19 @@ func (r *releaser) take() []store.Look {
 func (w *Worker) releaseLoop(ctx context.Context) {
 	every := min(w.config.PollInterval, w.config.Terms.Duration/4)
 	pause := w.jittered(every)
-	for w.sleepUnless(ctx, pause, w.releaser.signal) {
+	for w.sleepUnless(ctx, pause, w.releaser.Noticed()) {
 		pause = w.jittered(every)
 		if w.unreachable() {
 			continue
 		}
-		looks := w.releaser.take()
+		looks := w.releaser.Take()
 		result, err := w.release(ctx, looks)
 		switch {
 		case err != nil:
 			w.warn(ctx, "release.failed", "releasing runs failed, will be retried", err)
-			w.releaser.look(looks)
+			w.releaser.Look(looks)
 			w.sleep(ctx, w.jittered(100*time.Millisecond))
-		case result.Taken >= releaseLimit || len(looks) == releaseLimit:
+		case result.Taken >= stepping.MostTaken || len(looks) == stepping.MostTaken:
 			pause = 0
 		case result.Next >= 0:
 			pause = min(pause, max(result.Next, time.Millisecond))
@@ -175,7 +129,7 @@ func (w *Worker) releaseLoop(ctx context.Context) {
 func (w *Worker) release(ctx context.Context, looks []store.Look) (store.ReleaseResult, error) {
 	bounded, cancel := context.WithTimeout(ctx, w.callTimeout())
 	defer cancel()
-	result, err := w.store.Release(bounded, store.ReleaseRequest{Look: looks, Limit: releaseLimit})
+	result, err := w.store.Release(bounded, store.ReleaseRequest{Look: looks, Limit: stepping.MostTaken})
 	w.observeCall(err)
 	return result, err
 }

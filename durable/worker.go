@@ -36,7 +36,7 @@ type Worker struct {
 	claimer        claimer
 	settler        settler
 	recorder       *stepping.Recorder
-	releaser       releaser
+	releaser       *stepping.Releaser
 	hurry          chan struct{}
 	cancelRequests chan struct{} // signals that the cancellation of runs in hand may have been requested
 	changes        chan struct{} // signals that schedules may have changed; they are evaluated at most once a poll interval

@@ -39,7 +39,7 @@ type SendReceipt struct {
 
 // Sender takes inputs. A Client, a Store, and a store bound to a transaction (Tx) are Senders.
 type Sender interface {
-	// Send stores an input for a run that has not ended. The first of a name stands: the same
+	// Send stores an input for a run that has not ended. The first of a name counts: the same
 	// value again changes nothing, and another one is ErrConflict; so is one for a run that
 	// has ended, or that has given up waiting for this name. A run that does not exist, and a
 	// key that no run holds, are ErrNotFound. It waits only for another sender of the same

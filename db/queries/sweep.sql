@@ -376,8 +376,8 @@ FROM deleted;
 
 -- name: SweepRests :exec
 -- Deletes what belongs to the runs that SweepRuns, or an operator's delete, before it in the same
--- transaction, has deleted. A statement of its own and so a later snapshot: nothing can be added to a run
--- that is gone.
+-- transaction, has deleted. A statement of its own and so a later snapshot: nothing can be added
+-- to a run that is gone.
 -- Index: attempts_pkey, problems_pkey, progress_pkey, steps_pkey, inputs_pkey, and runs_pkey
 -- to leave alone what that has left. Idempotent: a repeat finds no rows.
 WITH gone AS MATERIALIZED (

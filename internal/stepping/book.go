@@ -149,8 +149,7 @@ func (b *Book) load(ctx context.Context) error {
 
 // fetch reads the steps.
 func (b *Book) fetch(ctx context.Context) (found store.RunSteps, err error) {
-	failure := Failure{"run.steps_not_read", "reading the steps of a run failed, will be retried"}
-	err = b.x.Insist(ctx, failure, func(ctx context.Context) (err error) {
+	err = b.x.Insist(ctx, func(ctx context.Context) (err error) {
 		found, err = b.host.Store.Steps(ctx, b.x.Holder().Run)
 		return err
 	})

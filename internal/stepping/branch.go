@@ -38,7 +38,7 @@ func IgnoredPark(park, err error) error {
 	return fmt.Errorf("handler ignored that it was %s: %w", park.Error(), err)
 }
 
-// branch is one line of a handler that goes on by itself: the handler's, or a function's that
+// branch is one line of a handler that continues by itself: the handler's, or a function's that
 // Parallel executes. After a park it is closed.
 type branch struct {
 	parent *branch // nil: the handler's

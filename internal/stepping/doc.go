@@ -3,7 +3,7 @@
 //
 // A Book belongs to an execution. It reads what is recorded once, takes each name once, and knows
 // by which waits the execution is parked. A Recorder belongs to a worker: it writes the steps of
-// all its executions, many together. A Branch is one line of a handler that goes on by itself;
+// all its executions, many together. A Branch is one line of a handler that continues by itself;
 // after a park it is closed, and nothing more happens in it. What an error of a step means is
 // decided by package durable.
 package stepping
@@ -31,16 +31,12 @@ type Execution interface {
 	Gone() error
 	// Insist makes a call of the store until that answers, the execution or its lease ends, or
 	// the store refuses it although it answers; then the error is lease.ErrLost, or the store's.
-	// Failure is logged after the first call that fails.
-	Insist(ctx context.Context, failure Failure, once func(context.Context) error) error
+	Insist(ctx context.Context, once func(context.Context) error) error
 	// Seal encodes a value that is stored under a name.
 	Seal(name string, value []byte) ([]byte, error)
 	// Unseal decodes what is recorded of a step.
 	Unseal(step *store.StepRecord) ([]byte, error)
 }
-
-// Failure is what is logged of a call that fails and is made again.
-type Failure struct{ Event, Text string }
 
 const (
 	// lockedPause, lockedLongest and lockedTries bound how often a call is made again because

@@ -112,10 +112,9 @@ func (c *Recorder) write(batch []*recording) {
 // recordSteadily stores a step, first together with others; what is refused together is tried
 // alone.
 func (b *Book) recordSteadily(ctx context.Context, step store.NewStep) (verdict store.StepVerdict, err error) {
-	failure := Failure{"run.step_not_recorded", "recording a step failed, will be retried"}
 	err = b.steadily(ctx, func() error {
 		together := true
-		err := b.x.Insist(ctx, failure, func(ctx context.Context) (err error) {
+		err := b.x.Insist(ctx, func(ctx context.Context) (err error) {
 			if together {
 				together = false
 				verdict, err = b.recorder.record(step)

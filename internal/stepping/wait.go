@@ -56,9 +56,8 @@ func (b *Book) beginWait(ctx context.Context, wait store.NewWait) (*store.StepRe
 		return nil, nil, err
 	}
 	var found store.RunSteps
-	failure := Failure{"run.wait_not_recorded", "recording a wait failed, will be retried"}
 	err := b.steadily(ctx, func() error {
-		return b.x.Insist(ctx, failure, func(ctx context.Context) (err error) {
+		return b.x.Insist(ctx, func(ctx context.Context) (err error) {
 			found, err = b.host.Store.BeginWait(ctx, wait)
 			return err
 		})
@@ -121,9 +120,8 @@ func (b *Book) input(name string) *store.Input {
 // giveUp ends a wait whose deadline has passed.
 func (b *Book) giveUp(ctx context.Context, name string) (*store.Input, error) {
 	var input store.Input
-	failure := Failure{"run.deadline_not_recorded", "recording that an input did not come in time failed, will be retried"}
 	err := b.steadily(ctx, func() error {
-		return b.x.Insist(ctx, failure, func(ctx context.Context) (err error) {
+		return b.x.Insist(ctx, func(ctx context.Context) (err error) {
 			input, err = b.host.Store.GiveUp(ctx, b.x.Holder(), name)
 			return err
 		})

@@ -69,8 +69,8 @@ func (s *Store) Listen(ctx context.Context, hear func(store.Signal)) error {
 	return fmt.Errorf("listen: %w", s.explain(err))
 }
 
-// hearNotices tells a listener of inputs that were sent in a transaction of a user's, whose
-// commit the store does not see. It is a hint: where the notices cannot be read, whoever
+// hearNotices notifies a listener of inputs that were sent in a transaction of a user's, whose
+// commit the store does not see. It is a hint: where the notices cannot be read, a worker that
 // releases runs says why.
 func (s *Store) hearNotices(ctx context.Context, hear func(store.Signal)) {
 	reader, err := s.read(ctx)

@@ -48,7 +48,7 @@ func (s *Store) Release(ctx context.Context, request store.ReleaseRequest) (stor
 
 // keepNotice says that a run could not be released. Its notice comes back.
 func (s *Store) keepNotice(run store.RunID, err error) {
-	s.logger.Warn("the database refuses to release a run whose input has come; trying again later", "event", "input.not_released", "run", run, "error", err)
+	s.logger.Warn("releasing a run whose input has come failed, will be retried", "event", "input.not_released", "run", run, "error", err)
 }
 
 // metBy returns those of the looks whose runs can be made due.
@@ -81,7 +81,7 @@ func nextNotice(ctx context.Context, reader *queries.Queries, now int64) (time.D
 
 // releaseNoticed takes the notices that are due, and makes their runs due that can be. A notice
 // whose run is executing comes back: the run may be about to wait. So does one whose run SQLite
-// refuses to change, which refused is told of.
+// refuses to change, which refused reports.
 func (c *change) releaseNoticed(ctx context.Context, most int, refused func(store.RunID, error)) (store.ReleaseResult, error) {
 	result := store.ReleaseResult{Next: -1}
 	notices, err := c.DueNotices(ctx, queries.DueNoticesParams{Now: c.now, Most: int64(most)})

@@ -15,7 +15,7 @@ func inputTests() map[string]func(*testing.T, *fixture) {
 	return map[string]func(*testing.T, *fixture){
 		"an input makes the run due that waits for it":          inputReleases,
 		"a limited run is released into its line":               inputReleasesLimited,
-		"an input that nobody waits for is there later":         inputEarly,
+		"an input that comes before the wait is there later":         inputEarly,
 		"an input of another name releases nothing":             inputOther,
 		"the first value of a name counts":                      inputFirstCounts,
 		"of input and deadline one counts":                      inputOrDeadline,
@@ -174,7 +174,7 @@ func inputByKey(t *testing.T, f *fixture) {
 	}
 	input.Key = "order 8"
 	if _, err := f.store.Send(f.ctx, input); !errors.Is(err, store.ErrNotFound) {
-		t.Errorf("a key that nobody holds: %v, want ErrNotFound", err)
+		t.Errorf("a key that no run holds: %v, want ErrNotFound", err)
 	}
 	worker := newWorker("w1")
 	claim, _ := f.claimOne(worker)
@@ -246,7 +246,7 @@ func inputInvalid(t *testing.T, f *fixture) {
 	}
 }
 
-// inputRace has senders and the run itself race for one place. Whoever is told that his value
+// inputRace has senders and the run itself race for one place. A sender that is answered that its value
 // counts is right, and everybody sees the same.
 func inputRace(t *testing.T, f *fixture) {
 	for round := range 8 {

@@ -1,5 +1,5 @@
--- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled. Kinds of a step: 0
--- tried, 1 done, 2 failed, 3 sleep, 4 input.
+-- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
+-- Kinds of a step: 0 tried, 1 done, 2 failed, 3 sleep, 4 input.
 
 -- name: ListInputs :many
 -- Index: the primary key.

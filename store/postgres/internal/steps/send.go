@@ -36,7 +36,7 @@ func (s *Steps) Send(ctx context.Context, input *store.NewInput) (store.SendRece
 // role may store inputs and release nothing.
 func (s *Steps) leave(ctx context.Context, run store.RunID, err error) {
 	if conn.Code(err) != conn.LacksPrivilege {
-		s.db.Log.Warn("releasing a run after its input was stored failed; a worker does it", "event", "input.not_released", "run", run, "error", err)
+		s.db.Log.Warn("releasing a run whose input has come failed, will be retried", "event", "input.not_released", "run", run, "error", err)
 	}
 	s.wake.Noticed(ctx, run)
 }

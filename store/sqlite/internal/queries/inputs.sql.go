@@ -232,8 +232,8 @@ type ListInputsParams struct {
 	RunID []byte
 }
 
-// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled. Kinds of a step: 0
-// tried, 1 done, 2 failed, 3 sleep, 4 input.
+// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
+// Kinds of a step: 0 tried, 1 done, 2 failed, 3 sleep, 4 input.
 // Index: the primary key.
 func (q *Queries) ListInputs(ctx context.Context, arg ListInputsParams) ([]Input, error) {
 	rows, err := q.query(ctx, q.listInputsStmt, listInputs, arg.RunID)

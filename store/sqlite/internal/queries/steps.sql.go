@@ -262,8 +262,8 @@ type ListStepsParams struct {
 	RunID []byte
 }
 
-// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled. Kinds of a step: 0
-// tried, 1 done, 2 failed, 3 sleep, 4 input.
+// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
+// Kinds of a step: 0 tried, 1 done, 2 failed, 3 sleep, 4 input.
 // Index: the primary key.
 func (q *Queries) ListSteps(ctx context.Context, arg ListStepsParams) ([]Step, error) {
 	rows, err := q.query(ctx, q.listStepsStmt, listSteps, arg.RunID)
