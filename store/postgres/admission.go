@@ -27,7 +27,7 @@ const divisionByZero = "22012"
 // admitRuns admits limited runs. It assumes that no other transaction holds their rows. If one
 // does, it begins again, and for a while it checks the rows before it decides.
 func (s *Store) admitRuns(ctx context.Context, request *store.ClaimRequest, worker int32, got *dealing) error {
-	if !s.heldWaiters.Within(heldFor) {
+	if !s.heldWaiters.Within(conn.HeldFor) {
 		err := s.admitOnce(ctx, request, worker, got, false)
 		if c := conn.Code(err); c != conn.LockNotAvailable && c != divisionByZero {
 			return err

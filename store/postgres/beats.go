@@ -23,6 +23,9 @@ const shared = 64
 // heartbeat.Keeper that uses the store.
 const mostBeats = 16
 
+// renewedEach bounds the leases that one statement renews individually.
+const renewedEach = 1000
+
 // beatRounds bounds how often one renewal asks for leases that did not follow
 // the beat, though they might still stand.
 const beatRounds = 3
@@ -45,7 +48,7 @@ func (s *Store) Renew(ctx context.Context, claims []lease.ClaimID, d time.Durati
 		s.db.Log.Warn("leases cannot be renewed together, renewing each by itself", "event", "lease.renewed_singly", "leases", len(claims), "error", err)
 	}
 	all := make([]lease.ClaimID, 0, len(claims))
-	for some := range slices.Chunk(claims, mapRuns) {
+	for some := range slices.Chunk(claims, renewedEach) {
 		renewed, err := s.renewEach(ctx, some, d)
 		if err != nil {
 			return nil, s.db.Fail("renew leases", err)

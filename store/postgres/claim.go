@@ -13,6 +13,7 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/settling"
 )
 
 // Claim claims due runs. A claim that was granted runs before, so that its lease
@@ -36,7 +37,7 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 			return s.admitRuns(ctx, &request, worker, &got)
 		}
 		args := claimArgs(&request, worker)
-		if !s.held.Within(heldFor) { // the cheap statement, which waits for a transaction that holds the row of a run
+		if !s.held.Within(conn.HeldFor) { // the cheap statement, which waits for a transaction that holds the row of a run
 			if err := s.sendClaim(ctx, queries.ClaimRuns, args, &got); conn.Code(err) != conn.LockNotAvailable {
 				return err
 			}
@@ -121,16 +122,13 @@ func (s *Store) nothing(ctx context.Context, claim lease.ClaimID, got *dealing) 
 		undealt = undealt[:0]
 		return conn.ScanIDs(rows, func(id uuid.UUID) { undealt = append(undealt, id) })
 	})
-	b.Add(queries.Unlease, uuid.UUID(claim), int32(ofNone))
+	b.Add(queries.Unlease, uuid.UUID(claim), int32(settling.OfNone))
 	err := s.db.Send(ctx, s.db.Engine, b)
 	if err == nil && len(got.runs) == 0 {
 		s.warnUndealt(undealt)
 	}
 	return err
 }
-
-// ofNone makes Unlease look at the runs of the lease.
-const ofNone = -1
 
 // tellUndealt names the runs that a claim could not start. It is for people:
 // when it fails, the claim is still valid.
@@ -157,14 +155,10 @@ func (s *Store) warnUndealt(ids []uuid.UUID) {
 // undealtNamed bounds the runs that one message names.
 const undealtNamed = 10
 
-// heldFor is how long claims and settles skip runs whose rows other transactions hold, after
-// they have met one.
-const heldFor = 10 * time.Second
-
 // rowHeld remembers that a transaction holds the row of a pending run.
 func (s *Store) rowHeld() {
 	s.held.Mark()
-	s.db.Log.Warn("pending run locked by another transaction; claiming around it", "event", "claim.row_locked", "for", heldFor.String())
+	s.db.Log.Warn("pending run locked by another transaction; claiming around it", "event", "claim.row_locked", "for", conn.HeldFor.String())
 }
 
 func claimArgs(request *store.ClaimRequest, worker int32) []any {

@@ -10,6 +10,7 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/settling"
 )
 
 // HandBack takes back a claim whose answer never arrived. It first inserts the lease that
@@ -37,7 +38,7 @@ func (s *Store) HandBack(ctx context.Context, request store.ClaimRequest) (int, 
 		return 0, s.db.Fail("hand back", err)
 	}
 	held := 0
-	for some := range slices.Chunk(ids, mapRuns) {
+	for some := range slices.Chunk(ids, settling.MapRuns) {
 		n, err := s.handBack(ctx, request, some)
 		if err != nil {
 			return 0, err
@@ -53,7 +54,7 @@ func (s *Store) handBack(ctx context.Context, request store.ClaimRequest, ids []
 	for i, id := range ids {
 		settlement.Runs[i] = store.Settled{ID: id, Outcome: store.Outcome{Kind: store.HandedBack, Unbegun: true}}
 	}
-	verdicts, err := s.Settle(ctx, []store.Settlement{settlement})
+	verdicts, err := s.settler.Settle(ctx, []store.Settlement{settlement})
 	for _, verdict := range verdicts {
 		if verdict == store.Deferred {
 			held++

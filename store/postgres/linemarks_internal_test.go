@@ -223,7 +223,7 @@ func (l *markedLine) cycle() (ids []store.RunID) {
 		settled = append(settled, store.Settled{ID: runs[i].ID, Outcome: store.Outcome{Kind: store.Success}})
 	}
 	if len(settled) > 0 {
-		_, err := l.store.Settle(l.ctx, []store.Settlement{{Claim: id, Worker: l.worker, Limited: true, Last: true, Claimed: len(runs), Runs: settled}})
+		_, err := l.store.settler.Settle(l.ctx, []store.Settlement{{Claim: id, Worker: l.worker, Limited: true, Last: true, Claimed: len(runs), Runs: settled}})
 		require.NoError(l.t, err)
 	}
 	return ids

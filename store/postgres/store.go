@@ -21,6 +21,7 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/reading"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/schema"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/settling"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/timetable"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/wake"
 )
@@ -74,15 +75,12 @@ type Store struct {
 	enqueuer *enqueue.Enqueuer
 	clamped  atomic.Int64 // when leases were last clamped, likewise
 	held     conn.Lately  // when a claim last gave up waiting for the row of a run
-	stuck    conn.Lately  // when a settle did
 	// sweepOpens says that a sweep under way has opened the only connection of general
 	sweepOpens atomic.Bool
 	// heldWaiters is when an admission met a waiter that another transaction had in hand
 	heldWaiters conn.Lately
 	aside       aside.Set[uuid.UUID] // leases and runs that Reclaim could not change
 	unpruned    aside.Set[string]    // tables that Sweep could not prune
-	joins       joining              // settles that wait for the next claim
-	handing     handing              // those that free places for which runs wait
 
 	marks  marks
 	tally  admit.Tally
@@ -91,6 +89,7 @@ type Store struct {
 	together  beatCache
 	closing   context.CancelFunc
 	timetable *timetable.Timetable
+	settler   *settling.Settler
 	running   sync.WaitGroup
 }
 
@@ -140,7 +139,7 @@ func open(ctx context.Context, config Config, connect func(*Store) error) (*Stor
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Store{handing: handing{wait: handWait}}
+	s := &Store{}
 	s.db = conn.New(config.Schema, config.Logger, conn.Options{MaxConns: config.MaxConns, Connect: config.Connect, Operators: config.Operators}, func() bool { return s.numbers.Workers() > 0 })
 	s.schema = schema.New(s.db)
 	s.numbers = numbers.New(s.db)
@@ -148,6 +147,7 @@ func open(ctx context.Context, config Config, connect func(*Store) error) (*Stor
 	s.reader = reading.New(s.db, s.schema, s.numbers, &s.tally)
 	s.enqueuer = enqueue.New(s.db, s.schema, s.numbers, s.wake)
 	s.timetable = timetable.New(s.db, s.schema, s.numbers, s.wake)
+	s.settler = settling.New(s.db, s.schema, s.wake)
 	s.examiner = examine.New(s.db, s.schema)
 	s.db.OnMissing = func() {
 		s.schema.Forget()

@@ -1,6 +1,7 @@
-package postgres
+package settling
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"sync"
@@ -9,7 +10,6 @@ import (
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
-	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
 // While a worker claims every few milliseconds, it sends the settle of the few runs that
@@ -94,9 +94,12 @@ func (j *joining) take() []*joined {
 	return taken
 }
 
+// ExpectNext lets settles wait for the claim that follows after a pause.
+func (s *Settler) ExpectNext(pause time.Duration) { s.joins.expect(pause) }
+
 // join settles together with the next claim and reports whether that has succeeded. If not,
 // what was settled is not known.
-func (s *Store) join(ctx context.Context, work []*settling) bool {
+func (s *Settler) join(ctx context.Context, work []*settling) bool {
 	if len(work) > lastFew || slices.ContainsFunc(work, func(w *settling) bool { return !w.isLastFew() }) {
 		return false // more would delay the claim
 	}
@@ -121,43 +124,49 @@ func (j *joining) await(ctx context.Context, one *joined, most time.Duration) bo
 	return one.err == nil
 }
 
-// answer ends the waits of settles that were sent with a claim.
-func answer(taken []*joined, err error) {
-	for _, one := range taken {
-		one.err = err
+// Taken are settles that are sent with a claim. Each waits until it is answered.
+type Taken struct {
+	joined []*joined
+	whole  *settling // the settlement that one statement makes whole; nil: there is none
+}
+
+// TakeJoined takes the settles of plain runs that wait for a claim.
+func (s *Settler) TakeJoined() *Taken { return &Taken{joined: s.joins.take()} }
+
+// TakeHandOns takes the settles whose places are to be handed on.
+func (s *Settler) TakeHandOns() *Taken { return &Taken{joined: s.handing.settles.take()} }
+
+// None reports whether no settle has waited.
+func (t *Taken) None() bool { return len(t.joined) == 0 }
+
+// AddLast adds the statements of settles that end the last few runs of their claims.
+func (t *Taken) AddLast(b *conn.Batch) {
+	for _, one := range t.joined {
+		for _, w := range one.work {
+			w.forget()
+			w.addLast(b)
+		}
+	}
+}
+
+// AddAll adds the statements of any settles, in the order of their claims.
+func (t *Taken) AddAll(b *conn.Batch) {
+	var work []*settling
+	for _, one := range t.joined {
+		work = append(work, one.work...)
+	}
+	slices.SortStableFunc(work, func(a, b *settling) int { return bytes.Compare(a.Claim[:], b.Claim[:]) })
+	t.whole = addSettles(b, work)
+}
+
+// Answer ends the waits, after the settles were sent with a claim that has started so many runs
+// in the places that they free, and has answered these lines of turns.
+func (t *Taken) Answer(err error, started int, handed []store.LineID) {
+	if err == nil && t.whole.isUnheld() {
+		err = errUnheld
+	}
+	for _, one := range t.joined {
+		one.started, one.handed, one.err = started, handed, err
 		close(one.sent)
-	}
-}
-
-// sendClaim sends the claim, together with the settles that have waited for it. The statement is
-// ClaimRuns, or ClaimFreeRuns, which skips runs whose rows other transactions hold.
-func (s *Store) sendClaim(ctx context.Context, statement string, args []any, got *dealing) error {
-	if taken := s.joins.take(); len(taken) > 0 {
-		b := s.db.Hot(ctx)
-		for _, one := range taken {
-			for _, w := range one.work {
-				w.forget()
-				w.addLast(b)
-			}
-		}
-		b.Add(statement, args...).Query(got.scan)
-		err := s.db.Send(ctx, s.db.Engine, b)
-		answer(taken, err)
-		if conn.Code(err) == "" { // done, or the server's answer is not known
-			return err
-		}
-	}
-	b := s.db.Hot(ctx)
-	if statement == queries.ClaimFreeRuns {
-		b = s.db.Guarded(ctx)
-	}
-	b.Add(statement, args...).Query(got.scan)
-	return s.db.Send(ctx, s.db.Engine, b)
-}
-
-// expectClaim lets settles wait for the claim that follows this one.
-func (s *Store) expectClaim(request *store.ClaimRequest) {
-	if len(request.Admissions) == 0 {
-		s.joins.expect(request.Next)
 	}
 }
