@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/admission"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/settling"
@@ -28,13 +28,13 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 	}
 	s.adoptRuns(ctx, request.Steps)
 	opened := s.db.Connections.Opened()
-	var got dealing
+	var got admission.Dealing
 	err = s.db.Repeat(ctx, func() error {
 		if len(request.Admissions) > 0 {
-			if err := s.handOn(ctx, &request, worker, &got); err != nil || len(got.runs) > 0 {
+			if err := s.admitter.HandOn(ctx, &request, worker, &got); err != nil || len(got.Runs) > 0 {
 				return err
 			}
-			return s.admitRuns(ctx, &request, worker, &got)
+			return s.admitter.AdmitRuns(ctx, &request, worker, &got)
 		}
 		args := claimArgs(&request, worker)
 		if !s.held.Within(conn.HeldFor) { // the cheap statement, which waits for a transaction that holds the row of a run
@@ -46,11 +46,11 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 		return s.sendClaim(ctx, queries.ClaimFreeRuns, args, &got) // the one that skips such rows
 	})
 	switch {
-	case err == nil && len(got.runs) == 0 && !request.Guess:
+	case err == nil && len(got.Runs) == 0 && !request.Guess:
 		err = s.db.Repeat(ctx, func() error { return s.nothing(ctx, request.Claim, &got) })
 	case conn.Code(err) == conn.UniqueViolation:
 		err = s.db.Repeat(ctx, func() error { return s.granted(ctx, request.Claim, &got) })
-	case err == nil && got.dealt > len(got.runs):
+	case err == nil && got.Dealt > len(got.Runs):
 		s.tellUndealt(ctx, request.Claim)
 	}
 	if err == nil {
@@ -59,37 +59,29 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 	if err != nil {
 		return nil, s.db.Fail("claim runs", err)
 	}
-	s.wake.CountClaimed(len(got.runs))
-	if len(got.runs) > 1 { // one is settled as a whole
+	s.wake.CountClaimed(len(got.Runs))
+	if len(got.Runs) > 1 { // one is settled as a whole
 		s.db.Connections.Made(request.Claim, opened)
 	}
 	s.expectClaim(&request)
 	if len(request.Admissions) > 0 {
-		return got.runs, nil
+		return got.Runs, nil
 	}
-	return inSteps(got.runs, request.Steps), nil
-}
-
-// dealing is the outcome of a claim.
-type dealing struct {
-	runs  []store.ClaimedRun
-	dealt int // rows of ready that it deleted; 0: not known
-
-	schedules map[store.RunID]int32 // of the runs that have one; nil: none has
+	return inSteps(got.Runs, request.Steps), nil
 }
 
 // nameSchedulesOf gives the runs the names of their schedules.
-func (s *Store) nameSchedulesOf(ctx context.Context, got *dealing) error {
-	if got.schedules == nil {
+func (s *Store) nameSchedulesOf(ctx context.Context, got *admission.Dealing) error {
+	if got.Schedules == nil {
 		return nil
 	}
-	names, err := s.numbers.NamesOfSchedules(ctx, got.schedules)
+	names, err := s.numbers.NamesOfSchedules(ctx, got.Schedules)
 	if err != nil {
 		return err
 	}
-	for i := range got.runs {
-		if id, of := got.schedules[got.runs[i].ID]; of {
-			got.runs[i].Schedule = names[id]
+	for i := range got.Runs {
+		if id, of := got.Schedules[got.Runs[i].ID]; of {
+			got.Runs[i].Schedule = names[id]
 		}
 	}
 	return nil
@@ -97,17 +89,17 @@ func (s *Store) nameSchedulesOf(ctx context.Context, got *dealing) error {
 
 // granted reads what a claim was given before, and makes it durable: no handler begins under
 // a claim that a failover to a synchronous standby would take back.
-func (s *Store) granted(ctx context.Context, claim lease.ClaimID, got *dealing) error {
+func (s *Store) granted(ctx context.Context, claim lease.ClaimID, got *admission.Dealing) error {
 	b := s.db.Guarded(ctx)
 	b.Add(queries.Seal)
-	b.Add(queries.ClaimedRuns, uuid.UUID(claim)).Query(got.scan)
+	b.Add(queries.ClaimedRuns, uuid.UUID(claim)).Query(got.Scan)
 	return s.db.Send(ctx, s.db.Engine, b)
 }
 
 // nothing finds out why a claim got no run: it was granted some before; or it found only rows
 // of ready that name no pending run, so that its lease covers nothing and is deleted; or
 // nothing was due.
-func (s *Store) nothing(ctx context.Context, claim lease.ClaimID, got *dealing) error {
+func (s *Store) nothing(ctx context.Context, claim lease.ClaimID, got *admission.Dealing) error {
 	var leased bool
 	b := s.db.Guarded(ctx)
 	b.Add(queries.Leased, uuid.UUID(claim)).QueryRow(func(row pgx.Row) error { return row.Scan(&leased) })
@@ -117,14 +109,14 @@ func (s *Store) nothing(ctx context.Context, claim lease.ClaimID, got *dealing) 
 	var undealt []uuid.UUID
 	b = s.db.Guarded(ctx)
 	b.Add(queries.Seal)
-	b.Add(queries.ClaimedRuns, uuid.UUID(claim)).Query(got.scan)
+	b.Add(queries.ClaimedRuns, uuid.UUID(claim)).Query(got.Scan)
 	b.Add(queries.Undealt, uuid.UUID(claim)).Query(func(rows pgx.Rows) error {
 		undealt = undealt[:0]
 		return conn.ScanIDs(rows, func(id uuid.UUID) { undealt = append(undealt, id) })
 	})
 	b.Add(queries.Unlease, uuid.UUID(claim), int32(settling.OfNone))
 	err := s.db.Send(ctx, s.db.Engine, b)
-	if err == nil && len(got.runs) == 0 {
+	if err == nil && len(got.Runs) == 0 {
 		s.warnUndealt(undealt)
 	}
 	return err
@@ -171,53 +163,6 @@ func claimArgs(request *store.ClaimRequest, worker int32) []any {
 	}
 	return []any{uuid.UUID(request.Claim), worker, lanes, froms, skips, takes, conn.Small(request.Limit),
 		conn.Micro(request.Duration), request.Alone}
-}
-
-// scan reads the runs of a claim.
-func (d *dealing) scan(rows pgx.Rows) error { return d.scanEach(rows, func() {}) }
-
-// scanEach is scan for rows that have more columns at their end. It calls each after each row.
-func (d *dealing) scanEach(rows pgx.Rows, each func(), more ...any) error {
-	d.runs, d.dealt, d.schedules = d.runs[:0], 0, nil
-	var trace, key, metadata *string // null for most
-	var schedule *int32
-	var occursAt *string
-	var timeout *int64
-	for rows.Next() {
-		if len(d.runs) == 1 && d.dealt > 1 {
-			d.runs = slices.Grow(d.runs, d.dealt-1) // each row says how many there are
-		}
-		d.runs = append(d.runs, store.ClaimedRun{}) // scanned in place
-		run := &d.runs[len(d.runs)-1]
-		err := rows.Scan(append([]any{(*conn.BinaryUUID)(&run.ID), &run.Lane, &run.Attempt, &run.MaxAttempts, &run.CrashCount, (*int64)(&run.Fence),
-			&run.DueAt, &run.CreatedAt, &timeout, &run.Expired, &trace, &key, &schedule, &occursAt, &run.Tags, &metadata, &run.Args, &d.dealt}, more...)...)
-		if err != nil {
-			return err
-		}
-		if timeout != nil {
-			run.Timeout = conn.FromMicro(*timeout)
-		}
-		if trace != nil {
-			run.Trace = *trace
-		}
-		if key != nil {
-			run.Key = *key
-		}
-		if metadata != nil {
-			run.Metadata = store.MetadataOf([]byte(*metadata))
-		}
-		if schedule != nil {
-			if d.schedules == nil {
-				d.schedules = map[store.RunID]int32{}
-			}
-			d.schedules[run.ID] = *schedule
-		}
-		if occursAt != nil {
-			run.OccursAt = store.ZonedTime(*occursAt)
-		}
-		each()
-	}
-	return rows.Err()
 }
 
 // Touch writes the worker's row, on one of the connections that reclaim.

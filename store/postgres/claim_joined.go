@@ -4,17 +4,18 @@ import (
 	"context"
 
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/admission"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
 // sendClaim sends the claim, together with the settles that have waited for it. The statement is
 // ClaimRuns, or ClaimFreeRuns, which skips runs whose rows other transactions hold.
-func (s *Store) sendClaim(ctx context.Context, statement string, args []any, got *dealing) error {
+func (s *Store) sendClaim(ctx context.Context, statement string, args []any, got *admission.Dealing) error {
 	if taken := s.settler.TakeJoined(); !taken.None() {
 		b := s.db.Hot(ctx)
 		taken.AddLast(b)
-		b.Add(statement, args...).Query(got.scan)
+		b.Add(statement, args...).Query(got.Scan)
 		err := s.db.Send(ctx, s.db.Engine, b)
 		taken.Answer(err, 0, nil)
 		if conn.Code(err) == "" { // done, or the server's answer is not known
@@ -25,7 +26,7 @@ func (s *Store) sendClaim(ctx context.Context, statement string, args []any, got
 	if statement == queries.ClaimFreeRuns {
 		b = s.db.Guarded(ctx)
 	}
-	b.Add(statement, args...).Query(got.scan)
+	b.Add(statement, args...).Query(got.Scan)
 	return s.db.Send(ctx, s.db.Engine, b)
 }
 

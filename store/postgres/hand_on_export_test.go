@@ -23,7 +23,5 @@ func (s *Store) HandsOn(claim lease.ClaimID) bool { return s.settler.HandsOn(cla
 
 // MarkLine has the line of a gate be read from an instant on.
 func (s *Store) MarkLine(gate int64, lane store.LaneID, due time.Time) {
-	s.marks.mu.Lock()
-	defer s.marks.mu.Unlock()
-	s.marks.set(lineAt{gate, lane}, lineMark{due: due, until: lease.Elapsed() + time.Hour})
+	s.admitter.MarkLine(gate, lane, due, lease.Elapsed()+time.Hour)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/admit"
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/admission"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
@@ -167,7 +168,7 @@ func (c *limitChanging) gate(ctx context.Context, name string) error {
 	}
 	known := store.Limit{ID: rows[0].ID, Name: name, Kind: store.LimitKind(rows[0].Kind), Secret: rows[0].Secret}
 	gate := int64(admit.GateOf(&known, c.change.Key))
-	if err := c.q.LockGate(ctx, queries.LockGateParams{Gate: gate, Key: keyOfGate(admit.GateID(gate), c.change.Key)}); err != nil {
+	if err := c.q.LockGate(ctx, queries.LockGateParams{Gate: gate, Key: admission.KeyOfGate(admit.GateID(gate), c.change.Key)}); err != nil {
 		return err
 	}
 	var n int64
@@ -188,4 +189,19 @@ func (c *limitChanging) gate(ctx context.Context, name string) error {
 func (c *limitChanging) audit(ctx context.Context, limit *store.Limit) error {
 	return c.q.AuditChange(ctx, queries.AuditChangeParams{Actor: c.change.By, Kind: rules.KindLimit, Subject: limit.Name,
 		Action: string(c.change.Command), Detail: string(rules.LimitDetail(c.change, limit))})
+}
+
+// capQueue makes a queue capped as its cap says, after it was changed.
+func (c *limitChanging) capQueue(ctx context.Context, queue string, limit *store.Limit) error {
+	gate := int64(0)
+	if limit.State == store.LimitActive || limit.State == store.LimitDraining {
+		gate = int64(admit.Unkeyed(limit.ID))
+	}
+	if err := c.q.CapQueue(ctx, queries.CapQueueParams{Gate: gate, Name: queue}); err != nil {
+		return err
+	}
+	if err := c.q.SetLanesPaused(ctx, queries.SetLanesPausedParams{Queue: queue}); err != nil {
+		return err
+	}
+	return c.q.CapLanes(ctx, queries.CapLanesParams{Queue: queue})
 }

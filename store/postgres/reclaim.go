@@ -77,7 +77,7 @@ func (s *Store) Reclaim(ctx context.Context, request store.ReclaimRequest) (stor
 // others. Its numbers may be given out again.
 func (s *Store) forgetRows() {
 	s.numbers.Forget()
-	s.marks.forget()
+	s.admitter.ForgetMarks()
 }
 
 // reclaiming is one Reclaim under way.

@@ -15,6 +15,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/board"
 	"github.com/durable-worker/durable-worker/internal/storable"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/admission"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/enqueue"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/examine"
@@ -77,19 +78,17 @@ type Store struct {
 	held     conn.Lately  // when a claim last gave up waiting for the row of a run
 	// sweepOpens says that a sweep under way has opened the only connection of general
 	sweepOpens atomic.Bool
-	// heldWaiters is when an admission met a waiter that another transaction had in hand
-	heldWaiters conn.Lately
-	aside       aside.Set[uuid.UUID] // leases and runs that Reclaim could not change
-	unpruned    aside.Set[string]    // tables that Sweep could not prune
+	aside      aside.Set[uuid.UUID] // leases and runs that Reclaim could not change
+	unpruned   aside.Set[string]    // tables that Sweep could not prune
 
-	marks  marks
-	tally  admit.Tally
+	Tally  admit.Tally
 	capped board.Capped // the lanes whose runs claims move into the lines of caps
 
 	together  beatCache
 	closing   context.CancelFunc
 	timetable *timetable.Timetable
 	settler   *settling.Settler
+	admitter  *admission.Admitter
 	running   sync.WaitGroup
 }
 
@@ -144,10 +143,11 @@ func open(ctx context.Context, config Config, connect func(*Store) error) (*Stor
 	s.schema = schema.New(s.db)
 	s.numbers = numbers.New(s.db)
 	s.wake = wake.New(s.db, s.numbers, config.NoNotify)
-	s.reader = reading.New(s.db, s.schema, s.numbers, &s.tally)
+	s.settler = settling.New(s.db, s.schema, s.wake)
+	s.admitter = admission.New(s.db, s.schema, s.numbers, s.wake, s.settler)
+	s.reader = reading.New(s.db, s.schema, s.numbers, &s.admitter.Tally)
 	s.enqueuer = enqueue.New(s.db, s.schema, s.numbers, s.wake)
 	s.timetable = timetable.New(s.db, s.schema, s.numbers, s.wake)
-	s.settler = settling.New(s.db, s.schema, s.wake)
 	s.examiner = examine.New(s.db, s.schema)
 	s.db.OnMissing = func() {
 		s.schema.Forget()

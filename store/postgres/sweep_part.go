@@ -110,7 +110,7 @@ func (s *Store) tidyLimits(ctx context.Context, step *sweeping) {
 		b.Add(queries.PruneGates, int32(gatesPruned))
 		b.Add(queries.PruneKept, conn.Micro(admit.KeepForIsolated+admit.SkipForIsolated), int32(gatesPruned))
 	})
-	s.tally.Repaired(repaired)
+	s.admitter.Tally.Repaired(repaired)
 	step.done.Repaired += len(repaired)
 }
 
@@ -132,7 +132,7 @@ func (s *Store) mendTurns(ctx context.Context, step *sweeping) {
 	}
 	s.pruneBy(ctx, step, "turns", func(b *conn.Batch) {
 		b.Add(queries.MendTurns, gates, int32(rules.FaultsLines)).Exec(func(pgconn.CommandTag) error {
-			s.tally.Repaired(gates)
+			s.admitter.Tally.Repaired(gates)
 			step.done.Repaired += len(gates)
 			return nil
 		})

@@ -1,4 +1,4 @@
-package postgres
+package admission
 
 import (
 	"bytes"
@@ -17,22 +17,22 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
-// handOn sends the settles that wait for a claim of limited runs, and starts runs in the places
+// HandOn sends the settles that wait for a claim of limited runs, and starts runs in the places
 // that they free. Without runs and without an error the claim is still to be made.
-func (s *Store) handOn(ctx context.Context, request *store.ClaimRequest, worker int32, got *dealing) error {
-	got.runs, got.dealt = got.runs[:0], 0
-	if request.Alone || s.settler.SettlesThatWait() == 0 {
+func (m *Admitter) HandOn(ctx context.Context, request *store.ClaimRequest, worker int32, got *Dealing) error {
+	got.Runs, got.Dealt = got.Runs[:0], 0
+	if request.Alone || m.settler.SettlesThatWait() == 0 {
 		return nil
 	}
-	taken := s.settler.TakeHandOns()
+	taken := m.settler.TakeHandOns()
 	if taken.None() {
 		return nil
 	}
 	lines, takes := asked(request)
 	own := slices.DeleteFunc(slices.Clone(request.Lanes), func(lane store.LaneID) bool { return lane <= 0 })
-	marks := s.marks.of(own)
+	marks := m.marks.of(own)
 	var on handedOn
-	b := s.db.Hot(ctx)
+	b := m.db.Hot(ctx)
 	taken.AddAll(b)
 	b.Add(queries.LockFreed, lines, takes)
 	b.Add(queries.HandOn, uuid.UUID(request.Claim), worker, marks.gates, marks.lanes, marks.dues, laneNumbers(own),
@@ -40,27 +40,27 @@ func (s *Store) handOn(ctx context.Context, request *store.ClaimRequest, worker 
 	var left bool
 	b.Add(queries.TurnsLeft, lines, conn.Micro(store.WakeAhead)).QueryRow(func(row pgx.Row) error { return row.Scan(&left) })
 	began := lease.Elapsed()
-	err := s.db.Send(ctx, s.db.Engine, b)
+	err := m.db.Send(ctx, m.db.Engine, b)
 	var handed []store.LineID
-	if len(got.runs) < request.Limit && !left {
+	if len(got.Runs) < request.Limit && !left {
 		handed = lines
 	}
-	taken.Answer(err, len(got.runs), handed)
+	taken.Answer(err, len(got.Runs), handed)
 	switch conn.Code(err) {
 	case "":
 	case conn.UniqueViolation: // the claim was granted before
 		return err
 	default:
-		got.runs, got.dealt = got.runs[:0], 0
+		got.Runs, got.Dealt = got.Runs[:0], 0
 		return nil
 	}
-	if err != nil || len(got.runs) == 0 {
+	if err != nil || len(got.Runs) == 0 {
 		return err
 	}
 	if request.Exhausted != nil {
 		*request.Exhausted = !left
 	}
-	s.handedOn(request, &on, own, &marks, lease.Elapsed()-began, got)
+	m.handedOn(request, &on, own, &marks, lease.Elapsed()-began, got)
 	return nil
 }
 
@@ -71,7 +71,7 @@ type handedOn struct {
 	deep  []bool
 }
 
-func (h *handedOn) scan(rows pgx.Rows, got *dealing) error {
+func (h *handedOn) scan(rows pgx.Rows, got *Dealing) error {
 	h.gates, h.deep = h.gates[:0], h.deep[:0]
 	var gate int64
 	var deep bool
@@ -79,12 +79,12 @@ func (h *handedOn) scan(rows pgx.Rows, got *dealing) error {
 }
 
 // handedOn counts the runs that have started, and remembers where their lines begin now.
-func (s *Store) handedOn(request *store.ClaimRequest, on *handedOn, own []store.LaneID, used *markArgs, took time.Duration, got *dealing) {
+func (m *Admitter) handedOn(request *store.ClaimRequest, on *handedOn, own []store.LaneID, used *markArgs, took time.Duration, got *Dealing) {
 	examined, lines := map[int64]bool{}, map[lineAt]*lineRead{}
 	var more []store.LineID
-	for i := range got.runs {
-		run, gate := &got.runs[i], on.gates[i]
-		s.tally.Admitted(admit.GateID(gate))
+	for i := range got.Runs {
+		run, gate := &got.Runs[i], on.gates[i]
+		m.Tally.Admitted(admit.GateID(gate))
 		at := lineAt{gate, run.Lane}
 		if lines[at] == nil {
 			lines[at] = &lineRead{deep: on.deep[i]}
@@ -96,12 +96,12 @@ func (s *Store) handedOn(request *store.ClaimRequest, on *handedOn, own []store.
 		examined[gate] = true
 	}
 	if len(lines) <= markMost {
-		s.marks.learn(examined, own, lines, used, took)
+		m.marks.learn(examined, own, lines, used, took)
 	}
 	if len(more) > 0 {
-		s.settler.ExpectHandOn(request.Claim, slices.Compact(slices.Sorted(slices.Values(more))))
+		m.settler.ExpectHandOn(request.Claim, slices.Compact(slices.Sorted(slices.Values(more))))
 	}
-	slices.SortFunc(got.runs, func(x, y store.ClaimedRun) int {
+	slices.SortFunc(got.Runs, func(x, y store.ClaimedRun) int {
 		return cmp.Or(x.DueAt.Compare(y.DueAt), bytes.Compare(x.ID[:], y.ID[:]))
 	})
 }

@@ -1,4 +1,4 @@
-package postgres
+package admission
 
 import (
 	"maps"
@@ -40,6 +40,29 @@ func (m *marks) forget() {
 	m.lineMarks.forget()
 	m.rounds.forget()
 }
+
+// MarkLine has a line be read from an instant on, as an admission would that has read it.
+func (m *Admitter) MarkLine(gate int64, lane store.LaneID, due time.Time, until time.Duration) {
+	m.marks.mu.Lock()
+	defer m.marks.mu.Unlock()
+	m.marks.set(lineAt{gate, lane}, lineMark{due: due, until: until})
+}
+
+// MarkUntil has all marks be good until an instant on the monotonic clock.
+func (m *Admitter) MarkUntil(until time.Duration) {
+	m.marks.mu.Lock()
+	defer m.marks.mu.Unlock()
+	for at, mark := range m.marks.marks {
+		mark.until = until
+		m.marks.marks[at] = mark
+	}
+}
+
+// Marked returns how many lines of the lanes have marks now.
+func (m *Admitter) Marked(lanes []store.LaneID) int { return len(m.marks.of(lanes).gates) }
+
+// ForgetMarks drops all marks.
+func (m *Admitter) ForgetMarks() { m.marks.forget() }
 
 // lineAt is one line of waiters.
 type lineAt struct {

@@ -1,4 +1,4 @@
-package postgres
+package admission
 
 import (
 	"bytes"
@@ -17,21 +17,6 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
-// candidates are rows of waiting as parameters.
-type candidates struct {
-	gates []int64
-	lanes []int32
-	dues  []time.Time
-	ids   conn.UUIDs
-}
-
-func (c *candidates) add(w *admit.Waiter) { c.addAt(w, w.Gate, w.DueAt) }
-
-func (c *candidates) addAt(w *admit.Waiter, gate admit.GateID, due time.Time) {
-	c.gates, c.lanes = append(c.gates, int64(gate)), append(c.lanes, w.Lane)
-	c.dues, c.ids = append(c.dues, due), append(c.ids, w.Run)
-}
-
 // write writes what was decided and ends the transaction.
 func (a *admission) write(ctx context.Context, d *admit.Decision) error {
 	b := a.db.NewBatch()
@@ -48,7 +33,7 @@ func (a *admission) write(ctx context.Context, d *admit.Decision) error {
 		for i := range d.Admitted {
 			ids[i] = d.Admitted[i].Run
 		}
-		b.Add(queries.StartAdmitted, uuid.UUID(a.request.Claim), a.worker, a.input.Now, ids, conn.Micro(a.request.Duration), a.request.Alone, gates, strictly(d)).Query(a.got.scan)
+		b.Add(queries.StartAdmitted, uuid.UUID(a.request.Claim), a.worker, a.input.Now, ids, conn.Micro(a.request.Duration), a.request.Alone, gates, strictly(d)).Query(a.got.Scan)
 	}
 	exhausts, left := a.exhausts(d), false
 	if exhausts {
@@ -62,7 +47,7 @@ func (a *admission) write(ctx context.Context, d *admit.Decision) error {
 	if exhausts {
 		*a.request.Exhausted = !left
 	}
-	a.tally.Decided(d)
+	a.Tally.Decided(d)
 	a.expectHandOn(d)
 	a.order(d)
 	a.mark(d)
@@ -79,7 +64,7 @@ func (a *admission) order(d *admit.Decision) {
 	for i := range d.Admitted {
 		place[d.Admitted[i].Run] = i
 	}
-	slices.SortFunc(a.got.runs, func(x, y store.ClaimedRun) int { return cmp.Compare(place[x.ID], place[y.ID]) })
+	slices.SortFunc(a.got.Runs, func(x, y store.ClaimedRun) int { return cmp.Compare(place[x.ID], place[y.ID]) })
 }
 
 // addLeavers takes waiters out of their lines, and puts those that move into others.
@@ -235,14 +220,4 @@ func addRates(b *conn.Batch, rates []admit.GateRate) {
 		r.Sinces, r.LastAts = append(r.Sinces, one.Since), append(r.LastAts, one.LastAt)
 	}
 	b.Add(queries.WriteRates, r.Gates, r.Tats, r.BucketAts, r.BucketNs, r.Sinces, r.LastAts)
-}
-
-func laneNumbers(lanes []store.LaneID) []int32 { return orNone(lanes) }
-
-// orNone makes a list that is never nil.
-func orNone(ids []int32) []int32 {
-	if ids == nil {
-		return []int32{}
-	}
-	return ids
 }

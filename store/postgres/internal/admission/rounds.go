@@ -1,4 +1,4 @@
-package postgres
+package admission
 
 import (
 	"context"
@@ -13,35 +13,6 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
-
-// scanKept reads the places that are kept, and what waits in rounds.
-func (a *admission) scanKept(rows pgx.Rows) error {
-	for rows.Next() {
-		var line *int64
-		var e admit.Entry
-		if err := rows.Scan(&e.Gate, &e.Lane, &e.Since, &line, &e.Home, &e.Gates); err != nil {
-			return err
-		}
-		if e.Since = e.Since.UTC(); line == nil {
-			a.input.Kept = append(a.input.Kept, admit.Kept{Gate: e.Gate, Lane: e.Lane, ExpiresAt: e.Since})
-			continue
-		}
-		if e.Line = admit.GateID(*line); a.entryAt(e.Line, e.Lane) == nil {
-			a.input.Rounds = append(a.input.Rounds, e)
-		}
-	}
-	return rows.Err()
-}
-
-// entryAt is the entry of a line that was read, or nil.
-func (a *admission) entryAt(line admit.GateID, lane store.LaneID) *admit.Entry {
-	for i := range a.input.Rounds {
-		if e := &a.input.Rounds[i]; e.Line == line && e.Lane == lane {
-			return e
-		}
-	}
-	return nil
-}
 
 // entered are the lines that wait in the rounds of the gates whose turns the admission has
 // taken, and the gates that their runs need, as far as they are not known.
@@ -83,12 +54,6 @@ func (a *admission) addEntries(b *conn.Batch, taken, free []int64) {
 		a.entries = append(a.entries, entryRead{e: e, low: marks.low(lineAt{int64(e.Line), e.Lane})})
 	}
 	a.addReadEntries(b, a.entries)
-}
-
-// entryRead is the read of the line of an entry.
-type entryRead struct {
-	e   *admit.Entry
-	low time.Time // from where it was read; zero: from its beginning
 }
 
 func (a *admission) addReadEntries(b *conn.Batch, entries []entryRead) {
@@ -244,18 +209,4 @@ func (a *admission) readOthers(ctx context.Context, taken, gates []int64) error 
 	}
 	a.learn(reads, found, 0)
 	return a.adopt(ctx)
-}
-
-// readDepth is how much to read of lines and rounds; the zero value: as much as each gate may
-// admit.
-type readDepth struct {
-	lines   *int32
-	entries int32
-}
-
-func (r readDepth) ofRounds() *int32 {
-	if r.entries == 0 {
-		return nil
-	}
-	return &r.entries
 }
