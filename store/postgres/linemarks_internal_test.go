@@ -92,7 +92,7 @@ func TestExhausted(t *testing.T) {
 	t.Parallel()
 	l := newMarkedLine(t)
 	claim := func(limit, take int) (n int, exhausted bool) {
-		runs, err := l.store.Claim(l.ctx, store.ClaimRequest{Claim: lease.NewClaimID(), Worker: l.worker, Duration: time.Minute, Limit: limit,
+		runs, err := l.store.claimer.Claim(l.ctx, store.ClaimRequest{Claim: lease.NewClaimID(), Worker: l.worker, Duration: time.Minute, Limit: limit,
 			Lanes: l.lanes, Admissions: []store.Admission{{Line: admit.LimitLine(1), Take: take}, {Line: 1, Take: take}}, Exhausted: &exhausted})
 		require.NoError(t, err)
 		return len(runs), exhausted
@@ -209,7 +209,7 @@ func (l *markedLine) cycle() (ids []store.RunID) {
 // claim admits runs.
 func (l *markedLine) claim(id lease.ClaimID) []store.ClaimedRun {
 	l.t.Helper()
-	runs, err := l.store.Claim(l.ctx, store.ClaimRequest{Claim: id, Worker: l.worker, Duration: time.Minute, Limit: 200, Lanes: l.lanes,
+	runs, err := l.store.claimer.Claim(l.ctx, store.ClaimRequest{Claim: id, Worker: l.worker, Duration: time.Minute, Limit: 200, Lanes: l.lanes,
 		Admissions: []store.Admission{{Line: admit.LimitLine(1), Take: 200}, {Line: 1, Take: 200}}})
 	require.NoError(l.t, err)
 	return runs

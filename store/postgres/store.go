@@ -12,10 +12,10 @@ import (
 
 	"github.com/durable-worker/durable-worker/internal/admit"
 	"github.com/durable-worker/durable-worker/internal/aside"
-	"github.com/durable-worker/durable-worker/internal/board"
 	"github.com/durable-worker/durable-worker/internal/storable"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/admission"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/claiming"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/enqueue"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/examine"
@@ -75,20 +75,19 @@ type Store struct {
 	reader   *reading.Reader
 	enqueuer *enqueue.Enqueuer
 	clamped  atomic.Int64 // when leases were last clamped, likewise
-	held     conn.Lately  // when a claim last gave up waiting for the row of a run
 	// sweepOpens says that a sweep under way has opened the only connection of general
 	sweepOpens atomic.Bool
 	aside      aside.Set[uuid.UUID] // leases and runs that Reclaim could not change
 	unpruned   aside.Set[string]    // tables that Sweep could not prune
 
-	Tally  admit.Tally
-	capped board.Capped // the lanes whose runs claims move into the lines of caps
+	Tally admit.Tally
 
 	together  beatCache
 	closing   context.CancelFunc
 	timetable *timetable.Timetable
 	settler   *settling.Settler
 	admitter  *admission.Admitter
+	claimer   *claiming.Claimer
 	running   sync.WaitGroup
 }
 
@@ -148,6 +147,7 @@ func open(ctx context.Context, config Config, connect func(*Store) error) (*Stor
 	s.reader = reading.New(s.db, s.schema, s.numbers, &s.admitter.Tally)
 	s.enqueuer = enqueue.New(s.db, s.schema, s.numbers, s.wake)
 	s.timetable = timetable.New(s.db, s.schema, s.numbers, s.wake)
+	s.claimer = claiming.New(s.db, s.schema, s.numbers, s.wake, s.settler, s.admitter)
 	s.examiner = examine.New(s.db, s.schema)
 	s.db.OnMissing = func() {
 		s.schema.Forget()

@@ -1,4 +1,4 @@
-package postgres
+package claiming
 
 import (
 	"context"
@@ -13,14 +13,14 @@ import (
 )
 
 // Heads returns the lanes a worker serves with their first waiting runs.
-func (s *Store) Heads(ctx context.Context, serves store.Serves) ([]store.Head, error) {
-	if err := s.schema.Usable(ctx); err != nil {
-		return nil, s.db.Fail("heads", err)
+func (c *Claimer) Heads(ctx context.Context, serves store.Serves) ([]store.Head, error) {
+	if err := c.schema.Usable(ctx); err != nil {
+		return nil, c.db.Fail("heads", err)
 	}
 	var heads []store.Head
 	var capped []bool
 	limited := false
-	b := s.db.Guarded(ctx)
+	b := c.db.Guarded(ctx)
 	b.Add(queries.Heads, marksOf(serves.From), conn.OrEmpty(serves.Queues), conn.OrEmpty(serves.Jobs)).Query(func(rows pgx.Rows) error {
 		heads, capped = heads[:0], capped[:0]
 		for rows.Next() {
@@ -33,22 +33,22 @@ func (s *Store) Heads(ctx context.Context, serves store.Serves) ([]store.Head, e
 		}
 		return rows.Err()
 	})
-	if err := s.db.SendInBackground(ctx, b); err != nil {
-		return nil, s.db.Fail("heads", err)
+	if err := c.db.SendInBackground(ctx, b); err != nil {
+		return nil, c.db.Fail("heads", err)
 	}
-	s.numbers.LearnLanes(heads)
-	s.wake.Leave(serves, heads)
-	s.capped.Learn(heads, capped)
+	c.numbers.LearnLanes(heads)
+	c.wake.Leave(serves, heads)
+	c.capped.Learn(heads, capped)
 	if limited {
-		heads = append(heads, s.turnHeads(ctx, &serves)...)
+		heads = append(heads, c.turnHeads(ctx, &serves)...)
 	}
 	return heads, nil
 }
 
 // turnHeads returns the heads of the lines of turns. If they cannot be read, limited runs
 // wait, and the others do not wait for them.
-func (s *Store) turnHeads(ctx context.Context, serves *store.Serves) (heads []store.Head) {
-	b := s.db.Guarded(ctx)
+func (c *Claimer) turnHeads(ctx context.Context, serves *store.Serves) (heads []store.Head) {
+	b := c.db.Guarded(ctx)
 	b.Add(queries.TurnHeads, conn.OrEmpty(serves.Queues), conn.OrEmpty(serves.Jobs)).Query(func(rows pgx.Rows) error {
 		heads = heads[:0]
 		for rows.Next() {
@@ -60,9 +60,9 @@ func (s *Store) turnHeads(ctx context.Context, serves *store.Serves) (heads []st
 		}
 		return rows.Err()
 	})
-	if err := s.db.Send(ctx, s.db.Engine, b); err != nil {
+	if err := c.db.Send(ctx, c.db.Engine, b); err != nil {
 		if ctx.Err() == nil {
-			s.db.Log.Error("the turns of limited runs could not be read: they wait", "event", "limit.turns_unreadable", "error", err)
+			c.db.Log.Error("the turns of limited runs could not be read: they wait", "event", "limit.turns_unreadable", "error", err)
 		}
 		return nil
 	}

@@ -1,4 +1,4 @@
-package postgres
+package claiming
 
 import (
 	"context"
@@ -19,8 +19,8 @@ import (
 // adoptRuns moves runs of capped queues that the steps would claim into the lines of the
 // caps, and wakes workers for them. Runs that cannot be moved wait; runs of other queues do
 // not wait for them.
-func (s *Store) adoptRuns(ctx context.Context, steps []store.Step) {
-	capped := s.capped.Among(steps)
+func (c *Claimer) adoptRuns(ctx context.Context, steps []store.Step) {
+	capped := c.capped.Among(steps)
 	if len(capped) == 0 {
 		return
 	}
@@ -29,8 +29,8 @@ func (s *Store) adoptRuns(ctx context.Context, steps []store.Step) {
 		lanes[i], takes[i] = step.Lane, conn.Small(step.Take)
 	}
 	var moved []store.Due
-	err := s.db.Repeat(ctx, func() error {
-		b := s.db.Guarded(ctx)
+	err := c.db.Repeat(ctx, func() error {
+		b := c.db.Guarded(ctx)
 		b.Add(queries.AdoptRuns, lanes, takes).Query(func(rows pgx.Rows) error {
 			found, err := pgx.CollectRows(rows, pgx.RowTo[store.LaneID])
 			moved = moved[:0]
@@ -39,13 +39,13 @@ func (s *Store) adoptRuns(ctx context.Context, steps []store.Step) {
 			}
 			return err
 		})
-		return s.db.Send(ctx, s.db.Engine, b)
+		return c.db.Send(ctx, c.db.Engine, b)
 	})
 	if err != nil {
 		if ctx.Err() == nil {
-			s.db.Log.Error("the runs of capped queues could not be put under their caps: they wait", "event", "limit.caps_not_applied", "error", err)
+			c.db.Log.Error("the runs of capped queues could not be put under their caps: they wait", "event", "limit.caps_not_applied", "error", err)
 		}
 		return
 	}
-	s.wake.HintDue(moved)
+	c.wake.HintDue(moved)
 }
