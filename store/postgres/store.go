@@ -7,7 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/durable-worker/durable-worker/internal/admit"
@@ -19,6 +18,7 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/enqueue"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/examine"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/leases"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/reading"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/schema"
@@ -74,20 +74,18 @@ type Store struct {
 	wake     *wake.Waker
 	reader   *reading.Reader
 	enqueuer *enqueue.Enqueuer
-	clamped  atomic.Int64 // when leases were last clamped, likewise
 	// sweepOpens says that a sweep under way has opened the only connection of general
 	sweepOpens atomic.Bool
-	aside      aside.Set[uuid.UUID] // leases and runs that Reclaim could not change
-	unpruned   aside.Set[string]    // tables that Sweep could not prune
+	unpruned   aside.Set[string] // tables that Sweep could not prune
 
 	Tally admit.Tally
 
-	together  beatCache
 	closing   context.CancelFunc
 	timetable *timetable.Timetable
 	settler   *settling.Settler
 	admitter  *admission.Admitter
 	claimer   *claiming.Claimer
+	leases    *leases.Leases
 	running   sync.WaitGroup
 }
 
@@ -148,6 +146,7 @@ func open(ctx context.Context, config Config, connect func(*Store) error) (*Stor
 	s.enqueuer = enqueue.New(s.db, s.schema, s.numbers, s.wake)
 	s.timetable = timetable.New(s.db, s.schema, s.numbers, s.wake)
 	s.claimer = claiming.New(s.db, s.schema, s.numbers, s.wake, s.settler, s.admitter)
+	s.leases = leases.New(s.db, s.schema, s.wake, s.forgetRows)
 	s.examiner = examine.New(s.db, s.schema)
 	s.db.OnMissing = func() {
 		s.schema.Forget()
@@ -179,3 +178,10 @@ func (s *Store) Close() {
 
 // Pools reports how the connections are used.
 func (s *Store) Pools() []store.Pool { return s.db.Usage() }
+
+// forgetRows drops what is remembered of rows: another server answers, whose rows may be
+// others. Its numbers may be given out again.
+func (s *Store) forgetRows() {
+	s.numbers.Forget()
+	s.admitter.ForgetMarks()
+}

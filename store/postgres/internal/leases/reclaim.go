@@ -1,4 +1,4 @@
-package postgres
+package leases
 
 import (
 	"context"
@@ -31,58 +31,51 @@ const (
 // has found that there are some. Leases of which nothing could
 // be taken, because a transaction holds the rows of all their runs, do not hide those
 // behind them.
-func (s *Store) Reclaim(ctx context.Context, request store.ReclaimRequest) (store.ReclaimResult, error) {
-	if err := s.schema.Usable(ctx); err != nil {
-		return store.ReclaimResult{}, s.db.Fail("reclaim runs", err)
+func (l *Leases) Reclaim(ctx context.Context, request store.ReclaimRequest) (store.ReclaimResult, error) {
+	if err := l.schema.Usable(ctx); err != nil {
+		return store.ReclaimResult{}, l.db.Fail("reclaim runs", err)
 	}
 	var first queries.ExpiredLeaseRow
-	err := s.db.InBackground(ctx, func() (err error) {
-		first, err = s.db.Queries(s.db.Engine).ExpiredLease(ctx, queries.ExpiredLeaseParams{Horizon: conn.TimeOrNull(request.Horizon), Ahead: conn.Micro(request.Ahead)})
+	err := l.db.InBackground(ctx, func() (err error) {
+		first, err = l.db.Queries(l.db.Engine).ExpiredLease(ctx, queries.ExpiredLeaseParams{Horizon: conn.TimeOrNull(request.Horizon), Ahead: conn.Micro(request.Ahead)})
 		return err
 	})
 	if err != nil {
-		return store.ReclaimResult{}, s.db.Fail("reclaim runs", err)
+		return store.ReclaimResult{}, l.db.Fail("reclaim runs", err)
 	}
 	done := store.ReclaimResult{Now: first.Now.UTC(), Soon: first.Soon, Server: first.Server}
 	if request.Server != 0 && request.Server != first.Server {
-		s.forgetRows()
+		l.forget()
 		return done, nil
 	}
-	if first.Held && s.clampDue() {
-		b := s.db.Guarded(ctx)
+	if first.Held && l.clampDue() {
+		b := l.db.Guarded(ctx)
 		b.Add(queries.ClampLeases)
 		b.Add(queries.ClampBeats)
 		b.Add(queries.FreeLeases)
 		b.Add(queries.PruneBeats)
-		if err := s.db.SendInBackground(ctx, b); err != nil {
-			return store.ReclaimResult{}, s.db.Fail("clamp leases", err)
+		if err := l.db.SendInBackground(ctx, b); err != nil {
+			return store.ReclaimResult{}, l.db.Fail("clamp leases", err)
 		}
 	}
 	if !first.Expired || request.Limit <= 0 {
 		return done, nil
 	}
-	r := &reclaiming{Store: s, request: &request, done: done, aside: s.aside.Resting(lease.Elapsed())}
+	r := &reclaiming{Leases: l, request: &request, done: done, aside: l.aside.Resting(lease.Elapsed())}
 	err = r.all(ctx)
 	r.tell()
 	if err != nil {
 		if len(r.done.Runs) == 0 {
-			return store.ReclaimResult{}, s.db.Fail("reclaim runs", err)
+			return store.ReclaimResult{}, l.db.Fail("reclaim runs", err)
 		}
-		s.db.Log.Warn("reclaimed in part", "event", "reclaim.partial", "error", err) // what was taken stays taken, and the caller should know
+		l.db.Log.Warn("reclaimed in part", "event", "reclaim.partial", "error", err) // what was taken stays taken, and the caller should know
 	}
 	return r.done, nil
 }
 
-// forgetRows drops what is remembered of rows: another server answers, whose rows may be
-// others. Its numbers may be given out again.
-func (s *Store) forgetRows() {
-	s.numbers.Forget()
-	s.admitter.ForgetMarks()
-}
-
 // reclaiming is one Reclaim under way.
 type reclaiming struct {
-	*Store
+	*Leases
 
 	request *store.ReclaimRequest
 	done    store.ReclaimResult
@@ -161,10 +154,10 @@ func (r *reclaiming) round(ctx context.Context, p part) (looked int, passed conn
 	return done.Leases, passed, nil
 }
 
-func (s *Store) clampDue() bool {
+func (l *Leases) clampDue() bool {
 	now := int64(lease.Elapsed())
-	last := s.clamped.Load()
-	return now-last > int64(clampEvery) && s.clamped.CompareAndSwap(last, now)
+	last := l.clamped.Load()
+	return now-last > int64(clampEvery) && l.clamped.CompareAndSwap(last, now)
 }
 
 // scanReclaimed reads one row for each run reclaimed, and at least one.

@@ -1,4 +1,4 @@
-package postgres
+package leases
 
 import (
 	"context"
@@ -84,7 +84,7 @@ func (r *reclaiming) halves(ctx context.Context, claim uuid.UUID, ids conn.UUIDs
 
 // pass sets aside a lease or a run.
 func (r *reclaiming) pass(kind string, id uuid.UUID, err error) {
-	again := r.Store.aside.Put(id, lease.Elapsed())
+	again := r.Leases.aside.Put(id, lease.Elapsed())
 	r.aside = append(r.aside, id)
 	r.done.SetAside = append(r.done.SetAside, store.SetAside{Kind: kind, Name: id.String(), Again: again, Err: err})
 }

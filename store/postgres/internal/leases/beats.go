@@ -1,4 +1,4 @@
-package postgres
+package leases
 
 import (
 	"context"
@@ -33,25 +33,25 @@ const beatRounds = 3
 // Renew extends leases, on connections that nothing else uses, as long as there is one. Many of them
 // expire together, so that one row is written for all. When the database refuses
 // that, or a transaction holds that row, each lease is renewed in a row of its own.
-func (s *Store) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
+func (l *Leases) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
 	if len(claims) == 0 {
 		return nil, nil
 	}
 	if len(claims) >= shared {
-		renewed, err := s.renewTogether(ctx, claims, d)
+		renewed, err := l.renewTogether(ctx, claims, d)
 		if !conn.RefusesStatement(err) || ctx.Err() != nil {
 			if err != nil {
-				return nil, s.db.Fail("renew leases", err)
+				return nil, l.db.Fail("renew leases", err)
 			}
 			return renewed, nil
 		}
-		s.db.Log.Warn("leases cannot be renewed together, renewing each by itself", "event", "lease.renewed_singly", "leases", len(claims), "error", err)
+		l.db.Log.Warn("leases cannot be renewed together, renewing each by itself", "event", "lease.renewed_singly", "leases", len(claims), "error", err)
 	}
 	all := make([]lease.ClaimID, 0, len(claims))
 	for some := range slices.Chunk(claims, renewedEach) {
-		renewed, err := s.renewEach(ctx, some, d)
+		renewed, err := l.renewEach(ctx, some, d)
 		if err != nil {
-			return nil, s.db.Fail("renew leases", err)
+			return nil, l.db.Fail("renew leases", err)
 		}
 		all = append(all, renewed...)
 	}
@@ -59,14 +59,14 @@ func (s *Store) Renew(ctx context.Context, claims []lease.ClaimID, d time.Durati
 }
 
 // renewEach renews some leases, each in its row.
-func (s *Store) renewEach(ctx context.Context, claims []lease.ClaimID, d time.Duration) (renewed []lease.ClaimID, err error) {
-	err = s.db.Repeat(ctx, func() error {
-		b := s.db.Guarded(ctx)
+func (l *Leases) renewEach(ctx context.Context, claims []lease.ClaimID, d time.Duration) (renewed []lease.ClaimID, err error) {
+	err = l.db.Repeat(ctx, func() error {
+		b := l.db.Guarded(ctx)
 		b.Add(queries.RenewLeases, conn.Micro(d), conn.ClaimIDs(claims)).Query(func(rows pgx.Rows) error {
 			renewed = make([]lease.ClaimID, 0, len(claims))
 			return conn.ScanIDs(rows, func(id uuid.UUID) { renewed = append(renewed, lease.ClaimID(id)) })
 		})
-		return s.db.Beats.Send(ctx, b)
+		return l.db.Beats.Send(ctx, b)
 	})
 	return renewed, err
 }
@@ -129,17 +129,17 @@ func (c *beatCache) put(b *beat, idle time.Duration) {
 // database reports each time which leases the beat renewed: one that is gone is not among
 // them. A lease that was removed from its beat because it had expired, but that no worker has
 // taken over, is renewed once more.
-func (s *Store) renewTogether(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
-	b := s.together.take(claims)
+func (l *Leases) renewTogether(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
+	b := l.together.take(claims)
 	idle := time.Duration(math.MaxInt64) // after an error any lease may follow it, and is renewed with the next ones
-	defer func() { s.together.put(b, idle) }()
+	defer func() { l.together.put(b, idle) }()
 	asked := make(map[lease.ClaimID]struct{}, len(claims))
 	for _, claim := range claims {
 		asked[claim] = struct{}{}
 	}
 	join, part := b.difference(asked)
 	for range beatRounds {
-		if err := s.db.Repeat(ctx, func() error { return s.sendBeat(ctx, b, d, join, part) }); err != nil {
+		if err := l.db.Repeat(ctx, func() error { return l.sendBeat(ctx, b, d, join, part) }); err != nil {
 			return nil, err
 		}
 		tried := make(map[uuid.UUID]struct{}, len(join))
@@ -205,8 +205,8 @@ func all(ids conn.UUIDs, of map[uuid.UUID]struct{}) bool {
 
 // sendBeat renews the beat, in one transaction with the leases that join and leave it, and
 // records what follows it then. After an error the earlier belief still counts.
-func (s *Store) sendBeat(ctx context.Context, b *beat, d time.Duration, join, part conn.UUIDs) error {
-	batch := s.db.Guarded(ctx)
+func (l *Leases) sendBeat(ctx context.Context, b *beat, d time.Duration, join, part conn.UUIDs) error {
+	batch := l.db.Guarded(ctx)
 	batch.Add(queries.Beat, b.id, conn.Micro(d))
 	if len(part) > 0 {
 		batch.Add(queries.LeaveBeat, b.id, part)
@@ -219,7 +219,7 @@ func (s *Store) sendBeat(ctx context.Context, b *beat, d time.Duration, join, pa
 		ids = ids[:0]
 		return conn.ScanIDs(rows, func(id uuid.UUID) { ids = append(ids, id) })
 	})
-	if err := s.db.Beats.Send(ctx, batch); err != nil {
+	if err := l.db.Beats.Send(ctx, batch); err != nil {
 		return err
 	}
 	b.follow(ids)
