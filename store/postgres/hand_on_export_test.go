@@ -10,18 +10,18 @@ import (
 // PrepareHandOn has the next settle of a claim wait for a claim of these lines, however long
 // that takes.
 func (s *Store) PrepareHandOn(claim lease.ClaimID, lines []store.LineID) {
-	s.settler.HandOnWithin(time.Minute, time.Minute)
-	s.settler.ExpectHandOn(claim, lines)
-	s.settler.DecidedOn(lines)
+	s.worker.settler.HandOnWithin(time.Minute, time.Minute)
+	s.worker.settler.ExpectHandOn(claim, lines)
+	s.worker.settler.DecidedOn(lines)
 }
 
 // SettlesThatWait is how many settles wait to hand places on.
-func (s *Store) SettlesThatWait() int { return s.settler.SettlesThatWait() }
+func (s *Store) SettlesThatWait() int { return s.worker.settler.SettlesThatWait() }
 
 // HandsOn reports whether the places of a claim are to be handed on.
-func (s *Store) HandsOn(claim lease.ClaimID) bool { return s.settler.HandsOn(claim) }
+func (s *Store) HandsOn(claim lease.ClaimID) bool { return s.worker.settler.HandsOn(claim) }
 
 // MarkLine has the line of a gate be read from an instant on.
 func (s *Store) MarkLine(gate int64, lane store.LaneID, due time.Time) {
-	s.admitter.MarkLine(gate, lane, due, lease.Elapsed()+time.Hour)
+	s.worker.admitter.MarkLine(gate, lane, due, lease.Elapsed()+time.Hour)
 }

@@ -8,5 +8,5 @@ import (
 
 // UseLimit takes places or starts of a limit for code outside of runs.
 func (s *Store) UseLimit(ctx context.Context, request store.LimitRequest) (store.LimitGrant, error) {
-	return s.admitter.UseLimit(ctx, request)
+	return s.worker.admitter.UseLimit(ctx, request)
 }

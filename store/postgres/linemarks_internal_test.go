@@ -26,7 +26,7 @@ func TestLineMarks_HideNoWaiter(t *testing.T) {
 		require.Len(t, l.cycle(), 100)
 	}
 	l.keepMarks()
-	require.Equal(t, 1, l.store.admitter.Marked(l.lanes), "the line is long enough to have a mark")
+	require.Equal(t, 1, l.store.worker.admitter.Marked(l.lanes), "the line is long enough to have a mark")
 
 	past := l.enqueue(1, time.Now().Add(-time.Hour))
 	require.Equal(t, past[0], l.cycle()[0], "its turn is older than the mark")
@@ -40,7 +40,7 @@ func TestLineMarks_HideNoWaiter(t *testing.T) {
 	}
 	require.NotEmpty(t, l.cycle())
 	require.Empty(t, l.cycle())
-	require.Zero(t, l.store.admitter.Marked(l.lanes), "a short line has no mark")
+	require.Zero(t, l.store.worker.admitter.Marked(l.lanes), "a short line has no mark")
 }
 
 // TestLineMarks_AreForAWhile has a run enter a long line unnoticed: the next read from the
@@ -80,7 +80,7 @@ func TestLineMarks_ARoomThatIsLeftIsAnnounced(t *testing.T) {
 	require.NoError(t, err)
 	l.setMarks(lease.Elapsed() + 300*time.Millisecond)
 	require.Empty(t, l.cycle(), "those above the mark are too heavy")
-	found, err := l.store.reader.CheckLimits(l.ctx)
+	found, err := l.store.CheckLimits(l.ctx)
 	require.NoError(t, err)
 	require.Empty(t, found)
 	require.Eventually(t, func() bool { return slices.Equal(hidden, l.cycle()) }, 10*time.Second, 50*time.Millisecond)
@@ -92,7 +92,7 @@ func TestExhausted(t *testing.T) {
 	t.Parallel()
 	l := newMarkedLine(t)
 	claim := func(limit, take int) (n int, exhausted bool) {
-		runs, err := l.store.claimer.Claim(l.ctx, store.ClaimRequest{Claim: lease.NewClaimID(), Worker: l.worker, Duration: time.Minute, Limit: limit,
+		runs, err := l.store.Claim(l.ctx, store.ClaimRequest{Claim: lease.NewClaimID(), Worker: l.worker, Duration: time.Minute, Limit: limit,
 			Lanes: l.lanes, Admissions: []store.Admission{{Line: admit.LimitLine(1), Take: take}, {Line: 1, Take: take}}, Exhausted: &exhausted})
 		require.NoError(t, err)
 		return len(runs), exhausted
@@ -184,7 +184,7 @@ func (l *markedLine) enqueueAs(n int, as func(*store.NewRun)) (ids []store.RunID
 		as(&runs[i])
 		ids = append(ids, runs[i].ID)
 	}
-	_, err := l.store.enqueuer.Enqueue(l.ctx, runs...)
+	_, err := l.store.Enqueue(l.ctx, runs...)
 	require.NoError(l.t, err)
 	return ids
 }
@@ -200,7 +200,7 @@ func (l *markedLine) cycle() (ids []store.RunID) {
 		settled = append(settled, store.Settled{ID: runs[i].ID, Outcome: store.Outcome{Kind: store.Success}})
 	}
 	if len(settled) > 0 {
-		_, err := l.store.settler.Settle(l.ctx, []store.Settlement{{Claim: id, Worker: l.worker, Limited: true, Last: true, Claimed: len(runs), Runs: settled}})
+		_, err := l.store.Settle(l.ctx, []store.Settlement{{Claim: id, Worker: l.worker, Limited: true, Last: true, Claimed: len(runs), Runs: settled}})
 		require.NoError(l.t, err)
 	}
 	return ids
@@ -209,7 +209,7 @@ func (l *markedLine) cycle() (ids []store.RunID) {
 // claim admits runs.
 func (l *markedLine) claim(id lease.ClaimID) []store.ClaimedRun {
 	l.t.Helper()
-	runs, err := l.store.claimer.Claim(l.ctx, store.ClaimRequest{Claim: id, Worker: l.worker, Duration: time.Minute, Limit: 200, Lanes: l.lanes,
+	runs, err := l.store.Claim(l.ctx, store.ClaimRequest{Claim: id, Worker: l.worker, Duration: time.Minute, Limit: 200, Lanes: l.lanes,
 		Admissions: []store.Admission{{Line: admit.LimitLine(1), Take: 200}, {Line: 1, Take: 200}}})
 	require.NoError(l.t, err)
 	return runs
@@ -218,4 +218,4 @@ func (l *markedLine) claim(id lease.ClaimID) []store.ClaimedRun {
 // keepMarks has the next reads begin at the marks.
 func (l *markedLine) keepMarks() { l.setMarks(lease.Elapsed() + time.Hour) }
 
-func (l *markedLine) setMarks(until time.Duration) { l.store.admitter.MarkUntil(until) }
+func (l *markedLine) setMarks(until time.Duration) { l.store.worker.admitter.MarkUntil(until) }

@@ -34,12 +34,12 @@ func TestPool_AStartingWorkerOpensTwoConnections(t *testing.T) {
 	t.Cleanup(s.Close)
 	worker := store.WorkerID{Name: "starting", Instance: uuid.New()}
 	calls := []func() error{
-		func() error { return s.claimer.Touch(t.Context(), worker) },
+		func() error { return s.Touch(t.Context(), worker) },
 		func() error {
-			return ignore(s.claimer.Heads(t.Context(), store.Serves{Queues: []string{"default"}, Jobs: []string{"mail"}}))
+			return ignore(s.Heads(t.Context(), store.Serves{Queues: []string{"default"}, Jobs: []string{"mail"}}))
 		},
-		func() error { return ignore(s.leases.Reclaim(t.Context(), store.ReclaimRequest{Limit: 1})) },
-		func() error { return ignore(s.timetable.Materialize(t.Context(), 1, nil)) },
+		func() error { return ignore(s.Reclaim(t.Context(), store.ReclaimRequest{Limit: 1})) },
+		func() error { return ignore(s.Materialize(t.Context(), 1, nil)) },
 		func() error {
 			return ignore(s.ReportWorker(t.Context(), store.WorkerReport{Worker: worker, Number: 1, Presence: store.Presence{Every: store.Duration(time.Second)}}))
 		},

@@ -5,24 +5,21 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/durable-worker/durable-worker/internal/admit"
-	"github.com/durable-worker/durable-worker/internal/aside"
 	"github.com/durable-worker/durable-worker/internal/storable"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/admission"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/claiming"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/enqueue"
-	"github.com/durable-worker/durable-worker/store/postgres/internal/examine"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/leases"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/reading"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/schema"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/settling"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/sweep"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/timetable"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/wake"
 )
@@ -67,26 +64,26 @@ type ConnectHook = conn.ConnectHook
 // Store is a store.Store. Make it with Open or New; its methods may be called from
 // many goroutines.
 type Store struct {
-	db       *conn.DB
-	schema   *schema.Schema
-	examiner *examine.Examiner
-	numbers  *numbers.Numbers
-	wake     *wake.Waker
-	reader   *reading.Reader
-	enqueuer *enqueue.Enqueuer
-	// sweepOpens says that a sweep under way has opened the only connection of general
-	sweepOpens atomic.Bool
-	unpruned   aside.Set[string] // tables that Sweep could not prune
+	db     *conn.DB
+	schema *schema.Schema
+	wake   *wake.Waker
 
-	Tally admit.Tally
-
-	closing   context.CancelFunc
+	numbers   *numbers.Numbers
+	reader    *reading.Reader
+	enqueuer  *enqueue.Enqueuer
 	timetable *timetable.Timetable
-	settler   *settling.Settler
-	admitter  *admission.Admitter
-	claimer   *claiming.Claimer
-	leases    *leases.Leases
-	running   sync.WaitGroup
+	sweeper   *sweep.Sweeper
+	worker    worker
+
+	stop func() // ends what runs in the background, and waits for it
+}
+
+// worker is what workers alone call.
+type worker struct {
+	claimer  *claiming.Claimer
+	admitter *admission.Admitter
+	settler  *settling.Settler
+	leases   *leases.Leases
 }
 
 // Open connects to a database and checks that it can be written. It does not
@@ -140,14 +137,14 @@ func open(ctx context.Context, config Config, connect func(*Store) error) (*Stor
 	s.schema = schema.New(s.db)
 	s.numbers = numbers.New(s.db)
 	s.wake = wake.New(s.db, s.numbers, config.NoNotify)
-	s.settler = settling.New(s.db, s.schema, s.wake)
-	s.admitter = admission.New(s.db, s.schema, s.numbers, s.wake, s.settler)
-	s.reader = reading.New(s.db, s.schema, s.numbers, &s.admitter.Tally)
+	s.worker.settler = settling.New(s.db, s.schema, s.wake)
+	s.worker.admitter = admission.New(s.db, s.schema, s.numbers, s.wake, s.worker.settler)
+	s.reader = reading.New(s.db, s.schema, s.numbers, &s.worker.admitter.Tally)
 	s.enqueuer = enqueue.New(s.db, s.schema, s.numbers, s.wake)
 	s.timetable = timetable.New(s.db, s.schema, s.numbers, s.wake)
-	s.claimer = claiming.New(s.db, s.schema, s.numbers, s.wake, s.settler, s.admitter)
-	s.leases = leases.New(s.db, s.schema, s.wake, s.forgetRows)
-	s.examiner = examine.New(s.db, s.schema)
+	s.worker.claimer = claiming.New(s.db, s.schema, s.numbers, s.wake, s.worker.settler, s.worker.admitter)
+	s.worker.leases = leases.New(s.db, s.schema, s.wake, s.forgetRows)
+	s.sweeper = sweep.New(s.db, s.schema, s.wake, s.reader, &s.worker.admitter.Tally)
 	s.db.OnMissing = func() {
 		s.schema.Forget()
 		s.numbers.Forget()
@@ -160,19 +157,27 @@ func open(ctx context.Context, config Config, connect func(*Store) error) (*Stor
 		s.db.Close()
 		return nil, fmt.Errorf("open postgres: %w", err)
 	}
-	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	s.closing = cancel
-	s.running.Go(func() { s.wake.Run(background) })
-	s.running.Go(func() { s.db.Beats.KeepOpen(background) })
+	s.run(ctx)
 	return s, nil
+}
+
+// run begins what runs in the background until the store is closed.
+func (s *Store) run(ctx context.Context) {
+	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	running.Go(func() { s.wake.Run(background) })
+	running.Go(func() { s.db.Beats.KeepOpen(background) })
+	s.stop = func() {
+		cancel()
+		running.Wait()
+	}
 }
 
 // Close sends the last wake-up and closes all connections. It waits for calls
 // under way; a Listen has to be ended by its own context first.
 func (s *Store) Close() {
 	s.wake.EndTrailing()
-	s.closing()
-	s.running.Wait()
+	s.stop()
 	s.db.Close()
 }
 
@@ -183,5 +188,5 @@ func (s *Store) Pools() []store.Pool { return s.db.Usage() }
 // others. Its numbers may be given out again.
 func (s *Store) forgetRows() {
 	s.numbers.Forget()
-	s.admitter.ForgetMarks()
+	s.worker.admitter.ForgetMarks()
 }

@@ -1,4 +1,4 @@
-package postgres
+package sweep
 
 import (
 	"context"
@@ -25,11 +25,11 @@ const sweepFailures = 40
 // part sends statements that can be rolled back alone, and rolls them back when
 // the database refuses them.
 func (w *sweeping) part(ctx context.Context, add func(*conn.Batch)) error {
-	b := w.store.db.NewBatch()
+	b := w.sweeper.db.NewBatch()
 	b.Add(queries.BeginPart)
 	add(b)
 	b.Add(queries.EndPart)
-	err := w.store.db.Send(ctx, w.tx, b)
+	err := w.sweeper.db.Send(ctx, w.tx, b)
 	if conn.RefusesRows(err) {
 		w.failed++
 		if undone := w.queries.UndoPart(ctx); undone != nil {
@@ -51,7 +51,7 @@ func (w *sweeping) goOn(err error, kind, name string) error {
 // prune forgets cancel requests, workers, changes and statistics that nothing needs any more, after the
 // step and apart from it: what cannot be forgotten keeps no run from being deleted.
 // A table for which that fails rests, each time for longer.
-func (s *Store) prune(ctx context.Context, step *sweeping) {
+func (s *Sweeper) prune(ctx context.Context, step *sweeping) {
 	if step.done.Done {
 		s.pruneTable(ctx, step, "cancels", queries.PruneCancels)
 		s.tidyLimits(ctx, step)
@@ -74,7 +74,7 @@ func (s *Store) prune(ctx context.Context, step *sweeping) {
 // of the minutes, and of the quarters, of every job on every queue that is counted apart.
 const statsPruned = 100_000
 
-func (s *Store) pruneTable(ctx context.Context, step *sweeping, table, statement string, args ...any) {
+func (s *Sweeper) pruneTable(ctx context.Context, step *sweeping, table, statement string, args ...any) {
 	s.pruneBy(ctx, step, table, func(b *conn.Batch) { b.Add(statement, args...) })
 }
 
@@ -93,7 +93,7 @@ const (
 
 // tidyLimits forgets idle gates with their turns, and permits that nothing holds, of which a
 // sound store has none.
-func (s *Store) tidyLimits(ctx context.Context, step *sweeping) {
+func (s *Sweeper) tidyLimits(ctx context.Context, step *sweeping) {
 	var repaired []int64
 	s.pruneBy(ctx, step, "permits", func(b *conn.Batch) {
 		b.Add(queries.PrunePermits, int32(permitsPruned)).Query(func(rows pgx.Rows) error {
@@ -110,13 +110,13 @@ func (s *Store) tidyLimits(ctx context.Context, step *sweeping) {
 		b.Add(queries.PruneGates, int32(gatesPruned))
 		b.Add(queries.PruneKept, conn.Micro(admit.KeepForIsolated+admit.SkipForIsolated), int32(gatesPruned))
 	})
-	s.admitter.Tally.Repaired(repaired)
+	s.tally.Repaired(repaired)
 	step.done.Repaired += len(repaired)
 }
 
 // mendTurns has workers look at gates with room that none would look at, of which a sound
 // store has none.
-func (s *Store) mendTurns(ctx context.Context, step *sweeping) {
+func (s *Sweeper) mendTurns(ctx context.Context, step *sweeping) {
 	found, err := s.reader.LimitFaults(ctx)
 	var gates []int64
 	for i := range found {
@@ -132,7 +132,7 @@ func (s *Store) mendTurns(ctx context.Context, step *sweeping) {
 	}
 	s.pruneBy(ctx, step, "turns", func(b *conn.Batch) {
 		b.Add(queries.MendTurns, gates, int32(rules.FaultsLines)).Exec(func(pgconn.CommandTag) error {
-			s.admitter.Tally.Repaired(gates)
+			s.tally.Repaired(gates)
 			step.done.Repaired += len(gates)
 			return nil
 		})
@@ -141,7 +141,7 @@ func (s *Store) mendTurns(ctx context.Context, step *sweeping) {
 
 // pruneBy sends statements that prune a table. One that fails keeps nothing else from being
 // done: the table rests, each time for longer.
-func (s *Store) pruneBy(ctx context.Context, step *sweeping, table string, add func(*conn.Batch)) {
+func (s *Sweeper) pruneBy(ctx context.Context, step *sweeping, table string, add func(*conn.Batch)) {
 	if ctx.Err() != nil || slices.Contains(s.unpruned.Resting(lease.Elapsed()), table) {
 		return
 	}
