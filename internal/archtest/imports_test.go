@@ -70,6 +70,7 @@ var law = map[string][]string{
 	"store/postgres/internal/claiming":  {"store", "lease", "internal/board", "store/postgres/internal/admission", "store/postgres/internal/conn", "store/postgres/internal/numbers", "store/postgres/internal/queries", "store/postgres/internal/schema", "store/postgres/internal/settling", "store/postgres/internal/wake"},
 	"store/postgres/internal/leases":    {"store", "lease", "internal/aside", "internal/rules", "store/postgres/internal/conn", "store/postgres/internal/queries", "store/postgres/internal/schema", "store/postgres/internal/wake"},
 	"store/postgres/internal/sweep":     {"store", "lease", "internal/admit", "internal/aside", "internal/rules", "store/postgres/internal/conn", "store/postgres/internal/queries", "store/postgres/internal/reading", "store/postgres/internal/schema", "store/postgres/internal/wake"},
+	"store/postgres/internal/declaring": {"store", "lease", "internal/admit", "internal/rules", "store/postgres/internal/admission", "store/postgres/internal/conn", "store/postgres/internal/numbers", "store/postgres/internal/queries", "store/postgres/internal/reading", "store/postgres/internal/schema", "store/postgres/internal/wake"},
 	"store/postgres/internal/*":         {},
 	"store/sqlite":                      {"store", "lock", "lease", "internal/admit", "internal/aside", "internal/board", "internal/rules", "db/sqlite", "store/sqlite/internal/*"},
 	"store/sqlite/internal/*":           {},

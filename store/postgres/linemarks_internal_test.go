@@ -114,7 +114,7 @@ func TestExhausted(t *testing.T) {
 	expect(94, false, "some wait for a release")(claim(200, 200))
 
 	other := store.Limit{Name: "other", Kind: store.LimitSemaphore, Max: 1}
-	require.NoError(t, l.store.ChangeLimit(l.ctx, store.LimitChange{Command: store.SetLimit, Limit: other, By: "ann"}))
+	require.NoError(t, l.store.declarer.ChangeLimit(l.ctx, store.LimitChange{Command: store.SetLimit, Limit: other, By: "ann"}))
 	keyed := func(key string) {
 		l.enqueueAs(1, func(run *store.NewRun) { run.Limits[0] = store.LimitUse{Limit: "other", Key: key} })
 	}
@@ -159,7 +159,7 @@ func newMarkedLine(t *testing.T) *markedLine {
 	_, err = s.schema.Migrate(ctx)
 	require.NoError(t, err)
 	doc := store.Limit{Name: "doc", Kind: store.LimitSemaphore, Max: 100}
-	require.NoError(t, s.ChangeLimit(ctx, store.LimitChange{Command: store.SetLimit, Limit: doc, By: "ann"}))
+	require.NoError(t, s.declarer.ChangeLimit(ctx, store.LimitChange{Command: store.SetLimit, Limit: doc, By: "ann"}))
 	return &markedLine{t: t, ctx: ctx, store: s, worker: store.WorkerID{Name: "w", Instance: uuid.New()}, lanes: []store.LaneID{1}}
 }
 

@@ -41,7 +41,7 @@ func TestPool_AStartingWorkerOpensTwoConnections(t *testing.T) {
 		func() error { return ignore(s.Reclaim(t.Context(), store.ReclaimRequest{Limit: 1})) },
 		func() error { return ignore(s.Materialize(t.Context(), 1, nil)) },
 		func() error {
-			return ignore(s.ReportWorker(t.Context(), store.WorkerReport{Worker: worker, Number: 1, Presence: store.Presence{Every: store.Duration(time.Second)}}))
+			return ignore(s.declarer.ReportWorker(t.Context(), store.WorkerReport{Worker: worker, Number: 1, Presence: store.Presence{Every: store.Duration(time.Second)}}))
 		},
 	}
 	errs := make([]error, len(calls))

@@ -13,6 +13,7 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/admission"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/claiming"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/declaring"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/enqueue"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/leases"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
@@ -73,6 +74,7 @@ type Store struct {
 	enqueuer  *enqueue.Enqueuer
 	timetable *timetable.Timetable
 	sweeper   *sweep.Sweeper
+	declarer  *declaring.Declarer
 	worker    worker
 
 	stop func() // ends what runs in the background, and waits for it
@@ -145,6 +147,7 @@ func open(ctx context.Context, config Config, connect func(*Store) error) (*Stor
 	s.worker.claimer = claiming.New(s.db, s.schema, s.numbers, s.wake, s.worker.settler, s.worker.admitter)
 	s.worker.leases = leases.New(s.db, s.schema, s.wake, s.forgetRows)
 	s.sweeper = sweep.New(s.db, s.schema, s.wake, s.reader, &s.worker.admitter.Tally)
+	s.declarer = declaring.New(s.db, s.schema, s.numbers, s.wake)
 	s.db.OnMissing = func() {
 		s.schema.Forget()
 		s.numbers.Forget()

@@ -1,4 +1,4 @@
-package postgres
+package declaring
 
 import (
 	"context"
@@ -12,25 +12,25 @@ import (
 
 // ReportWorker stores what a worker is and did, in one statement. It goes through a
 // connection of the engine's, as declarations do, so that an idle worker keeps no other.
-func (s *Store) ReportWorker(ctx context.Context, report store.WorkerReport) (store.Shared, error) {
+func (dc *Declarer) ReportWorker(ctx context.Context, report store.WorkerReport) (store.Shared, error) {
 	if err := report.Check(); err != nil {
 		return store.Shared{}, err
 	}
-	if err := s.schema.Usable(ctx); err != nil {
-		return store.Shared{}, s.db.Fail("report", err)
+	if err := dc.schema.Usable(ctx); err != nil {
+		return store.Shared{}, dc.db.Fail("report", err)
 	}
 	params, err := reportParams(&report)
 	if err != nil {
-		return store.Shared{}, s.db.Fail("report", err)
+		return store.Shared{}, dc.db.Fail("report", err)
 	}
-	row, err := s.report(ctx, params)
+	row, err := dc.report(ctx, params)
 	if err == nil && !row.Known { // it has not declared itself, or its row is gone
-		if _, err = s.numbers.RegisterWorker(ctx, report.Worker); err == nil {
-			row, err = s.report(ctx, params)
+		if _, err = dc.numbers.RegisterWorker(ctx, report.Worker); err == nil {
+			row, err = dc.report(ctx, params)
 		}
 	}
 	if err != nil {
-		return store.Shared{}, s.db.Fail("report", err)
+		return store.Shared{}, dc.db.Fail("report", err)
 	}
 	shared := store.Shared{Now: row.Now.UTC(), Alive: int(row.Others)}
 	if !report.Stopped {
@@ -39,10 +39,10 @@ func (s *Store) ReportWorker(ctx context.Context, report store.WorkerReport) (st
 	return shared, nil
 }
 
-func (s *Store) report(ctx context.Context, params queries.ReportWorkerParams) (row queries.ReportWorkerRow, err error) {
-	err = s.db.Repeat(ctx, func() error {
-		return s.db.InBackground(ctx, func() (err error) {
-			row, err = s.db.Queries(s.db.Engine).ReportWorker(ctx, params)
+func (dc *Declarer) report(ctx context.Context, params queries.ReportWorkerParams) (row queries.ReportWorkerRow, err error) {
+	err = dc.db.Repeat(ctx, func() error {
+		return dc.db.InBackground(ctx, func() (err error) {
+			row, err = dc.db.Queries(dc.db.Engine).ReportWorker(ctx, params)
 			return err
 		})
 	})

@@ -1,4 +1,4 @@
-package postgres
+package declaring
 
 import (
 	"cmp"
@@ -135,22 +135,22 @@ const announcedPerStep = 1000
 
 // announceLimit inserts a turn for each gate of a limit that has waiters, after a change
 // of the limit was committed.
-func (s *Store) announceLimit(ctx context.Context, id store.LimitID) error {
+func (dc *Declarer) announceLimit(ctx context.Context, id store.LimitID) error {
 	first, last := numbers.GatesOf(id)
 	for after := first - 1; ; {
 		var gates []int64
-		err := s.db.Repeat(ctx, func() error {
-			b := s.db.Guarded(ctx)
+		err := dc.db.Repeat(ctx, func() error {
+			b := dc.db.Guarded(ctx)
 			b.Add(queries.AnnounceGates, after, last, conn.Small(announcedPerStep)).Query(func(rows pgx.Rows) (err error) {
 				gates, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 				return err
 			})
-			return s.db.Send(ctx, s.db.Aloof(), b)
+			return dc.db.Send(ctx, dc.db.Aloof(), b)
 		})
 		if err != nil || len(gates) == 0 {
 			return err
 		}
-		s.wake.Hint()
+		dc.wake.Hint()
 		if len(gates) < announcedPerStep {
 			return nil
 		}

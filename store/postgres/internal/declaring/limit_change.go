@@ -1,4 +1,4 @@
-package postgres
+package declaring
 
 import (
 	"context"
@@ -18,20 +18,20 @@ import (
 )
 
 // ChangeLimit changes a limit on behalf of an operator.
-func (s *Store) ChangeLimit(ctx context.Context, change store.LimitChange) error {
+func (dc *Declarer) ChangeLimit(ctx context.Context, change store.LimitChange) error {
 	what := fmt.Sprintf("%s limit %s", change.Command, change.Limit.Name)
 	if err := rules.CheckLimitCommand(&change); err != nil {
 		return fmt.Errorf("%s limit: %w", change.Command, err)
 	}
-	if err := s.schema.Usable(ctx); err != nil {
-		return s.db.Fail(what, err)
+	if err := dc.schema.Usable(ctx); err != nil {
+		return dc.db.Fail(what, err)
 	}
 	var announce func() error
 	var freed []store.LineID
-	err := s.db.Briefly(ctx, conn.HeldLimit, conn.LockLimit, func(most time.Duration) error {
-		return s.db.Repeat(ctx, func() error {
-			return conn.InTx(ctx, s.db.General, func(tx pgx.Tx) (err error) {
-				c := limitChanging{Store: s, tx: tx, q: s.db.Queries(tx), change: &change}
+	err := dc.db.Briefly(ctx, conn.HeldLimit, conn.LockLimit, func(most time.Duration) error {
+		return dc.db.Repeat(ctx, func() error {
+			return conn.InTx(ctx, dc.db.General, func(tx pgx.Tx) (err error) {
+				c := limitChanging{Declarer: dc, tx: tx, q: dc.db.Queries(tx), change: &change}
 				defer func() { freed = c.freed }()
 				lock, statement := conn.Limits(ctx, most)
 				if err := c.q.Limits(ctx, queries.LimitsParams{LockTimeout: lock, StatementTimeout: statement}); err != nil {
@@ -43,25 +43,25 @@ func (s *Store) ChangeLimit(ctx context.Context, change store.LimitChange) error
 		})
 	})
 	if err == nil {
-		s.numbers.ForgetLimits()
+		dc.numbers.ForgetLimits()
 	}
 	if err == nil && announce != nil {
 		err = announce()
 	}
 	if err != nil {
-		return s.db.Fail(what, err)
+		return dc.db.Fail(what, err)
 	}
 	if change.Command == store.ReleasePermit || change.Command == store.LiftPenalty { // of one key
-		s.wake.HintFreed(freed, freed)
+		dc.wake.HintFreed(freed, freed)
 	} else {
-		s.wake.Hint()
+		dc.wake.Hint()
 	}
 	return nil
 }
 
 // limitChanging is one ChangeLimit under way.
 type limitChanging struct {
-	*Store
+	*Declarer
 
 	tx     pgx.Tx
 	q      *queries.Queries

@@ -1,4 +1,4 @@
-package postgres
+package declaring
 
 import (
 	"context"
@@ -14,17 +14,17 @@ import (
 
 // SetQueue pauses or resumes a queue: its row, and the copy in its lanes, which
 // is what claims look at.
-func (s *Store) SetQueue(ctx context.Context, name string, action store.QueueAction, by string) error {
+func (dc *Declarer) SetQueue(ctx context.Context, name string, action store.QueueAction, by string) error {
 	if err := store.CheckQueueChange(name, action, by); err != nil {
 		return err
 	}
-	if err := s.schema.Usable(ctx); err != nil {
-		return s.db.Fail(string(action)+" queue", err)
+	if err := dc.schema.Usable(ctx); err != nil {
+		return dc.db.Fail(string(action)+" queue", err)
 	}
 	wanted := action == store.PauseQueue
 	try := func(most time.Duration) error {
-		return conn.InTx(ctx, s.db.General, func(tx pgx.Tx) error {
-			q := s.db.Queries(tx)
+		return conn.InTx(ctx, dc.db.General, func(tx pgx.Tx) error {
+			q := dc.db.Queries(tx)
 			lock, statement := conn.Limits(ctx, most)
 			if err := q.Limits(ctx, queries.LimitsParams{LockTimeout: lock, StatementTimeout: statement}); err != nil {
 				return err
@@ -42,13 +42,13 @@ func (s *Store) SetQueue(ctx context.Context, name string, action store.QueueAct
 			return q.AuditChange(ctx, queries.AuditChangeParams{Actor: by, Kind: rules.KindQueue, Subject: name, Action: string(action)})
 		})
 	}
-	err := s.db.Briefly(ctx, conn.HeldLimit, conn.LockLimit, func(most time.Duration) error {
-		return s.db.Repeat(ctx, func() error { return try(most) })
+	err := dc.db.Briefly(ctx, conn.HeldLimit, conn.LockLimit, func(most time.Duration) error {
+		return dc.db.Repeat(ctx, func() error { return try(most) })
 	})
 	if err != nil {
-		return s.db.Fail(string(action)+" queue", err)
+		return dc.db.Fail(string(action)+" queue", err)
 	}
-	s.wake.Hint()
+	dc.wake.Hint()
 	return nil
 }
 

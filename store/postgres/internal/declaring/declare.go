@@ -1,4 +1,4 @@
-package postgres
+package declaring
 
 import (
 	"cmp"
@@ -16,26 +16,26 @@ import (
 
 // Declare stores a worker, its jobs and its schedules. The lanes of schedules
 // are created first, in their own transactions, so that their runs find them.
-func (s *Store) Declare(ctx context.Context, declaration store.Declaration) error {
-	if err := s.schema.Usable(ctx); err != nil {
-		return s.db.Fail("declare", err)
+func (dc *Declarer) Declare(ctx context.Context, declaration store.Declaration) error {
+	if err := dc.schema.Usable(ctx); err != nil {
+		return dc.db.Fail("declare", err)
 	}
-	if _, err := s.numbers.RegisterWorker(ctx, declaration.Worker); err != nil {
-		return s.db.Fail("declare", err)
+	if _, err := dc.numbers.RegisterWorker(ctx, declaration.Worker); err != nil {
+		return dc.db.Fail("declare", err)
 	}
-	d := declaring{Store: s, worker: declaration.Worker}
+	d := declaring{Declarer: dc, worker: declaration.Worker}
 	if err := d.limits(ctx, declaration.Limits); err != nil {
-		return s.db.Fail("declare", err)
+		return dc.db.Fail("declare", err)
 	}
 	err := d.some(ctx, declaration.Jobs, declaration.Schedules, &declaration)
 	if conn.RefusesRows(err) {
 		err = d.inParts(ctx, &declaration, err)
 	}
 	if err != nil {
-		return s.db.Fail("declare", err)
+		return dc.db.Fail("declare", err)
 	}
 	if len(declaration.Schedules) > 0 {
-		s.wake.Hint()
+		dc.wake.Hint()
 	}
 	if len(d.partly.SetAside) > 0 {
 		return fmt.Errorf("declare: %w", &d.partly)
@@ -45,7 +45,7 @@ func (s *Store) Declare(ctx context.Context, declaration store.Declaration) erro
 
 // declaring is one Declare under way.
 type declaring struct {
-	*Store
+	*Declarer
 
 	worker store.WorkerID
 	partly store.SetAsideError
