@@ -183,7 +183,7 @@ create table durable.attempts (
     started_at timestamptz not null,
     ended_at   timestamptz not null,
     number     int not null,      -- a crash carries the number of the attempt it interrupted
-    outcome    smallint not null, -- 1 success, 2 failure, 3 dead, 4 cancelled, 7 crash
+    outcome    smallint not null, -- 1 success, 2 failure, 3 dead, 4 cancelled, 7 crash, 8 misfit
     worker     text not null,
     error      text,
     stack      text,

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -24,9 +25,9 @@ type Codec interface {
 	// returns must be JSON too, such as an object with the key's name and the
 	// ciphertext in base64, within the bounds of what may be stored.
 	Encode(info CodecInfo, data []byte) ([]byte, error)
-	// Decode is the reverse. When it fails in a worker, the attempt has failed
-	// and is retried by policy, since the worker may be given the missing key;
-	// the run is dead when no attempt is left. It must refuse what was not
+	// Decode is the reverse. When it fails in a worker, the run is retried without
+	// spending an attempt, since a worker may have the missing key (see RetryArgsFor),
+	// and after that time by policy until no attempt is left. It must refuse what was not
 	// encoded with the same info, and its error must not contain the data.
 	Decode(info CodecInfo, data []byte) ([]byte, error)
 }
@@ -155,6 +156,64 @@ func misfit[A any](err error) error {
 	}
 	var args A
 	return fmt.Errorf("decode args: they do not fit %T", args)
+}
+
+// counted makes an error a failed attempt.
+func counted(err error) error { return err }
+
+const (
+	misfitPauseLeast = time.Second
+	misfitPauseMost  = 30 * time.Second
+	// misfitTries bounds how often args are tried within a long time.
+	misfitTries = 30
+	// argsFailed begins each error that says that args could not be read, also those of codecs.
+	argsFailed = "decode args: "
+)
+
+// turnAway ends an execution whose args could not be read, which err says: another program is to
+// take the run, as long as there may be one. after is the outcome when that time is over.
+func (x *execution) turnAway(ctx context.Context, m misfits, err error, after func(error) error) error {
+	if m.within == 0 {
+		return after(err)
+	}
+	since := x.misfitSince(ctx)
+	left := m.within - since
+	if left <= 0 {
+		return after(fmt.Errorf("%w (retried for %v)", err, m.within))
+	}
+	most := max(misfitPauseMost, m.within/misfitTries)
+	pause := min(max(since/4, misfitPauseLeast), most)
+	return &endingError{kind: store.Misfit, after: min(time.Duration(float64(pause)*(0.9+0.2*x.w.config.Random())), left), err: err}
+}
+
+// misfitSince is how long before this execution the args did not fit for the first time, on the
+// store's clock. If that cannot be read, it is zero.
+func (x *execution) misfitSince(ctx context.Context) time.Duration {
+	ctx, cancel := context.WithTimeout(ctx, x.w.callTimeout())
+	defer cancel()
+	record, err := x.w.store.Run(ctx, x.run.ID)
+	if err != nil || record.StartedAt == nil {
+		return 0
+	}
+	first := *record.StartedAt
+	for i := len(record.Attempts) - 1; i >= 0 && unread(&record.Attempts[i]); i-- {
+		if a := &record.Attempts[i]; a.Outcome == store.Misfit {
+			first = a.StartedAt
+		}
+	}
+	return max(record.StartedAt.Sub(first), 0)
+}
+
+// unread reports whether an execution ended before its args were read.
+func unread(a *store.Attempt) bool {
+	switch a.Outcome {
+	case store.Misfit, store.Crash:
+		return true
+	case store.Failure:
+		return a.Error != nil && strings.HasPrefix(*a.Error, argsFailed)
+	default:
+		return false
+	}
 }
 
 // ArgsOf returns the args of a run of this job, decoded by the job's codec. It

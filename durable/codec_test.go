@@ -158,7 +158,7 @@ func TestCodec_WhatCannotBeDecodedFailsTheAttempt(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			play(t, func(t *testing.T, s *scene) {
-				job := durable.NewJob[letter]("mail", durable.WithCodec(newSealing()), durable.Retry(durable.Fixed(time.Second)), durable.RetryArgs())
+				job := durable.NewJob[letter]("mail", durable.WithCodec(newSealing()), durable.Retry(durable.Fixed(time.Second)), durable.DeadOnMisfit(), durable.RetryArgs())
 				w := s.worker(durable.WorkerConfig{})
 				durable.Register(w, job, func(_ context.Context, run *durable.Run[letter]) error {
 					if run.Args.To != "good" {

@@ -28,7 +28,7 @@ func (s *settler) group(batch []ended) ([]*claim, []store.Settlement) {
 	settled, start, draining := s.settled, 0, s.w.phase.Load() != phaseWorking
 	for i, e := range batch {
 		settled[i] = store.Settled{ID: e.x.run.ID, Lane: e.x.run.Lane, Outcome: e.outcome}
-		if draining {
+		if draining || e.outcome.Kind == store.Misfit { // workers of other processes are to take it
 			settled[i].Lane = 0
 		}
 		if i+1 < len(batch) && batch[i+1].x.claim == e.x.claim {

@@ -121,13 +121,15 @@ func (x *execution) outcome(ctx context.Context, f failure) store.Outcome {
 		o.Error, o.Stack = storable.Text(errorText(f.err), store.MaxErrorSize), storable.Text(f.stack, store.MaxErrorSize)
 		o.Log = x.logText(o.Kind)
 	}
+	o.Unbegun = o.Kind == store.Misfit
 	return o
 }
 
 // OutcomeOf returns what happens to an attempt that ends with err, as the worker will decide
 // it, for middleware: store.Success, Failure, Death (a failed attempt, and the run is dead),
-// Cancellation, Snoozed, or HandedBack, when the attempt was interrupted by a drain or the
-// loss of its lease and does not count. ctx and run are what the middleware was given. A
+// Cancellation, Snoozed, Misfit (its args could not be read, and it does not count), or
+// HandedBack, when the attempt was interrupted by a drain or the loss of its lease and does not
+// count. ctx and run are what the middleware was given. A
 // handler that has called CompleteIn has succeeded if its commit took effect, whatever it
 // returns: only the hook RunSettled knows that.
 func OutcomeOf(ctx context.Context, run RunInfo, err error) store.OutcomeKind {
@@ -247,6 +249,8 @@ func (x *execution) logOutcome(o store.Outcome) {
 		} else {
 			x.logger().Error("run is dead", "event", "run.dead", "error", storable.Clip(o.Error, 1000))
 		}
+	case store.Misfit:
+		x.logger().Warn("the args do not fit this program; the run goes back to all workers", "event", "run.misfit", "after", o.After.String(), "error", storable.Clip(o.Error, 1000))
 	case store.HandedBack:
 		x.logger().Info("run handed back", "event", "run.handed_back")
 	default:

@@ -165,7 +165,7 @@ func (e *ended) verdict(verdict store.Verdict) observe.RunVerdict {
 	if v.Outcome == e.outcome.Kind {
 		v.After, v.Error = e.outcome.After, e.outcome.Error
 	}
-	if v.Outcome == store.Failure || v.Outcome == store.Death {
+	if v.Outcome == store.Failure || v.Outcome == store.Death || v.Outcome == store.Misfit {
 		e.x.mu.Lock()
 		v.Err = e.x.handlerErr
 		e.x.mu.Unlock()

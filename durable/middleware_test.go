@@ -281,7 +281,6 @@ func TestWorker_UseAddsMiddleware(t *testing.T) {
 	})
 }
 
-// Args that do not fit will not fit the next time either.
 // TestWhyArgsDoNotFitDoesNotQuoteThem: who may see errors may not see all args.
 func TestWhyArgsDoNotFitDoesNotQuoteThem(t *testing.T) {
 	type charge struct {
@@ -290,7 +289,7 @@ func TestWhyArgsDoNotFitDoesNotQuoteThem(t *testing.T) {
 	}
 	play(t, func(t *testing.T, s *scene) {
 		w := s.worker(durable.WorkerConfig{})
-		job := durable.NewJob[charge]("charge")
+		job := durable.NewJob[charge]("charge", durable.DeadOnMisfit())
 		durable.Register(w, job, func(context.Context, *durable.Run[charge]) error { return nil })
 		texts := map[string]string{`{"card":4711.4711}`: `decode args: field "card" holds a number, want int`, `{"at":"4711-canary"}`: "decode args: they do not fit durable_test.charge"}
 		ids := map[string]durable.RunID{}
@@ -304,31 +303,6 @@ func TestWhyArgsDoNotFitDoesNotQuoteThem(t *testing.T) {
 		for args, text := range texts {
 			require.Equal(t, text, *s.record(ids[args]).Error)
 		}
-		require.NoError(t, stop())
-	})
-}
-
-func TestArgsThatDoNotFit(t *testing.T) {
-	play(t, func(t *testing.T, s *scene) {
-		w := s.worker(durable.WorkerConfig{})
-		once := durable.NewJob[letter]("once", durable.MaxAttempts(5))
-		again := durable.NewJob[letter]("again", durable.MaxAttempts(5), durable.RetryArgs())
-		var ids []durable.RunID
-		for _, job := range []durable.Job[letter]{once, again} {
-			durable.Register(w, job, func(context.Context, *durable.Run[letter]) error { return nil })
-			bad := job.New(letter{})
-			bad.Args = []byte(`{"to": 5}`)
-			ids = append(ids, s.enqueue(bad))
-		}
-		stop := s.begin(w)
-		s.pass(time.Second)
-		first, second := s.record(ids[0]), s.record(ids[1])
-		require.Equal(t, durable.Dead, first.State)
-		require.Equal(t, 1, first.Attempt)
-		require.Contains(t, *first.Error, `decode args: field "to" holds a number, want string`)
-		require.Equal(t, durable.Pending, second.State)
-		s.pass(time.Hour)
-		require.Equal(t, 5, s.record(ids[1]).Attempt)
 		require.NoError(t, stop())
 	})
 }

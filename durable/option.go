@@ -11,8 +11,8 @@ import (
 // Option sets one part of a job's policy. Passed to NewJob it is the job's
 // default; passed to New or Enqueue it applies to that run only, passed to
 // AddSchedule to the schedule's runs. At, After, ExpiresAt, LimitedBy and the
-// keys are for a run only; Retry, RetryArgs, Retention, MaxConcurrent, Alias,
-// WithCodec and Redacted for a job only; and some are for a schedule only.
+// keys are for a run only; Retry, RetryArgsFor, DeadOnMisfit, RetryArgs, Retention,
+// MaxConcurrent, Alias, WithCodec and Redacted for a job only; and some are for a schedule only.
 type Option struct {
 	name  string
 	scope scope
@@ -43,7 +43,8 @@ type policy struct {
 	tags        []string
 	metadata    store.Metadata
 	retry       RetryPolicy
-	retryArgs   bool // of a job: args that do not fit are retried
+	retryArgs   bool           // of a job: see misfits
+	argsWithin  *time.Duration // likewise; nil: DefaultArgsWithin
 	retention   time.Duration
 	at          time.Time
 	after       time.Duration
@@ -111,6 +112,9 @@ func (p policy) faults() []error {
 	faults := run.PolicyFaults()
 	if !store.ValidRetention(p.retention) {
 		faults = append(faults, fmt.Errorf("retention %v: want at least 1s, or KeepForever", p.retention))
+	}
+	if d := p.misfits().within; d < 0 || d > store.MaxDelay {
+		faults = append(faults, fmt.Errorf("args retried for %v: want 0 to %v", d, store.MaxDelay))
 	}
 	for _, path := range p.redacted {
 		if err := store.CheckRedacted(path); err != nil {
@@ -182,12 +186,49 @@ func Retry(r RetryPolicy) Option {
 	return Option{"Retry", onlyJob, func(p *policy) { p.retry = r }}
 }
 
-// RetryArgs makes a run whose args do not fit the job's type a failed attempt, which is
-// retried like any other. Without it the run is dead immediately: the args will not fit the
-// next time either, unless another version of the program executes it. Give it to a job whose
-// args may change while old and new workers are running.
+// DefaultArgsWithin is how long a run is retried whose args do not fit the program, unless the
+// job says otherwise: longer than a rolling deploy takes.
+const DefaultArgsWithin = 15 * time.Minute
+
+// RetryArgsFor sets how long a run is retried whose args do not fit the job's type, or cannot be
+// decoded by the job's codec, counted from the first time. Default DefaultArgsWithin. During a
+// deploy, another version of the program may execute such a run, so it goes back to all workers,
+// due after a pause that grows from one second to half a minute (with a time of more than 15
+// minutes, to a thirtieth of it). These executions are recorded as store.Misfit and spend no
+// attempt. A run keeps the places of limits that it holds until it has ended
+// (store.UntilFinished), so that no younger run of its key overtakes it.
+//
+// After that time the run is dead, with the field and the type as the reason; if the codec cannot
+// decode the args, each further try is a failed attempt.
+func RetryArgsFor(d time.Duration) Option {
+	return Option{"RetryArgsFor", onlyJob, func(p *policy) { p.argsWithin = &d }}
+}
+
+// DeadOnMisfit makes a run dead immediately whose args do not fit the job's type, and a failed
+// attempt of one whose args the codec cannot decode: RetryArgsFor(0). Give it to a job whose runs
+// are worth nothing later, or whose args only ever come from this version of the program.
+func DeadOnMisfit() Option {
+	return Option{"DeadOnMisfit", onlyJob, func(p *policy) { p.argsWithin = new(time.Duration) }}
+}
+
+// RetryArgs makes each execution a failed attempt whose args still do not fit after the time of
+// RetryArgsFor, retried like any other, where the run would be dead otherwise.
 func RetryArgs() Option {
 	return Option{"RetryArgs", onlyJob, func(p *policy) { p.retryArgs = true }}
+}
+
+// misfits is what a job does about args that do not fit.
+type misfits struct {
+	within   time.Duration // in which they are retried without spending attempts
+	attempts bool          // and after that as failed attempts
+}
+
+func (p *policy) misfits() misfits {
+	m := misfits{within: DefaultArgsWithin, attempts: p.retryArgs}
+	if p.argsWithin != nil {
+		m.within = *p.argsWithin
+	}
+	return m
 }
 
 // At makes the run due at an instant. It is compared with the store's clock.

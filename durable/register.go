@@ -30,21 +30,22 @@ func Register[A any](w *Worker, job Job[A], handler func(ctx context.Context, ru
 	if retry == nil {
 		retry = w.config.Retry
 	}
-	again := job.policy.retryArgs
+	misfits := job.policy.misfits()
 	w.register(job.fault, handler == nil, registration{info: job.Info(), aliases: job.policy.aliases, limits: job.policy.limits, retry: retry, codec: job.policy.codec,
 		call: func(ctx context.Context, x *execution) error {
 			run, args := Run[A]{RunInfo: x.runInfo(), execution: x}, x.run.Args
 			if x.codec != nil {
 				var err error
-				if args, err = x.unseal(ArgsPart, args); err != nil {
-					return err // the key may come with the next deploy
+				if args, err = x.unseal(ArgsPart, args); err != nil { // the key may come with the next deploy
+					return x.turnAway(ctx, misfits, err, counted)
 				}
 			}
 			if err := json.Unmarshal(args, &run.Args); err != nil {
-				if err = misfit[A](err); again {
-					return err
+				then := Permanent
+				if misfits.attempts {
+					then = counted
 				}
-				return Permanent(err)
+				return x.turnAway(ctx, misfits, misfit[A](err), then)
 			}
 			return handler(ctx, &run)
 		},

@@ -143,7 +143,7 @@ func TestWorker_RetryAfterOverridesThePolicy(t *testing.T) {
 
 func TestWorker_BadArgsFailTheAttemptAndOthersFlow(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
-		job := durable.NewJob[letter]("mail", durable.Retry(durable.Fixed(time.Second)))
+		job := durable.NewJob[letter]("mail", durable.Retry(durable.Fixed(time.Second)), durable.RetryArgsFor(5*time.Second))
 		w := s.worker(durable.WorkerConfig{})
 		durable.Register(w, job, func(context.Context, *durable.Run[letter]) error { return nil })
 		stop := s.begin(w)

@@ -95,7 +95,7 @@ type RunVerdict struct {
 	Outcome store.OutcomeKind
 	Verdict store.Verdict
 	Took    time.Duration // by the handler; zero: not known
-	After   time.Duration // until the run is due again, for Failure and Snoozed
+	After   time.Duration // until the run is due again, for Failure, Snoozed and Misfit
 	Error   string        // that was stored, for Failure, Death and Cancellation
 	Err     error         // what the handler returned, or its panic, for Failure and Death; nil: not known
 }

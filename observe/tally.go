@@ -96,8 +96,8 @@ type LaneCounts struct {
 
 	enqueued, crashed, refused, executing atomic.Int64
 
-	outcomes   [int(store.Crash)]atomic.Int64 // by kind
-	wait, took *classes                       // nanoseconds
+	outcomes   [int(store.Misfit) + 1]atomic.Int64 // by kind
+	wait, took *classes                            // nanoseconds
 }
 
 func (t *Tally) newLane() *LaneCounts {

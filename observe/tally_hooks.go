@@ -68,7 +68,7 @@ func (c *LaneCounts) Settled(outcome store.OutcomeKind, verdict store.Verdict) {
 	switch {
 	case verdict == store.Rejected:
 		c.refused.Add(1)
-	case outcome >= store.Success && outcome <= store.HandedBack:
+	case outcome.Settled():
 		c.outcomes[outcome].Add(1)
 	}
 }

@@ -115,7 +115,7 @@ func compareKeys(a, b laneKey) int {
 func (c *LaneCounts) totals(key laneKey) LaneTotals {
 	r := LaneTotals{Queue: key.queue, Job: key.job, Enqueued: c.enqueued.Load(), Refused: c.refused.Load(), Executing: c.executing.Load(),
 		Outcomes: map[store.OutcomeKind]int64{store.Crash: c.crashed.Load()}, Wait: c.wait.read(), Took: c.took.read()}
-	for kind := store.Success; kind <= store.HandedBack; kind++ {
+	for _, kind := range store.SettledKinds() {
 		r.Outcomes[kind] = c.outcomes[kind].Load()
 	}
 	return r
@@ -124,7 +124,7 @@ func (c *LaneCounts) totals(key laneKey) LaneTotals {
 // tally is what a report says.
 func (c *LaneCounts) tally() store.Tally {
 	r := store.Tally{
-		Enqueued: c.enqueued.Load(), Succeeded: c.outcomes[store.Success].Load(), Failed: c.outcomes[store.Failure].Load(),
+		Enqueued: c.enqueued.Load(), Succeeded: c.outcomes[store.Success].Load(), Failed: c.outcomes[store.Failure].Load() + c.outcomes[store.Misfit].Load(),
 		Dead: c.outcomes[store.Death].Load(), Cancelled: c.outcomes[store.Cancellation].Load(), Crashed: c.crashed.Load(),
 		Busy: store.Duration(c.took.sum.Load()),
 	}

@@ -38,7 +38,7 @@ func TestATallyAddsUpWhatIsDone(t *testing.T) {
 	early := mail
 	early.DueAt = time.Now().Add(time.Hour) // this machine's clock is behind
 	execute(h, early)
-	for kind := store.Success; kind <= store.HandedBack; kind++ {
+	for _, kind := range store.SettledKinds() {
 		for range kind {
 			h.RunSettled(observe.RunVerdict{Run: mail, Outcome: kind, Verdict: store.Applied})
 		}
@@ -52,7 +52,7 @@ func TestATallyAddsUpWhatIsDone(t *testing.T) {
 	require.Len(t, totals.Lanes, 1)
 	lane := totals.Lanes[0]
 	require.Equal(t, []any{"default", "mail", int64(2), int64(1), int64(0)}, []any{lane.Queue, lane.Job, lane.Enqueued, lane.Refused, lane.Executing})
-	require.Equal(t, map[store.OutcomeKind]int64{store.Success: 2, store.Failure: 2, store.Death: 3, store.Cancellation: 4, store.Snoozed: 5, store.HandedBack: 6, store.Crash: 1}, lane.Outcomes)
+	require.Equal(t, map[store.OutcomeKind]int64{store.Success: 2, store.Failure: 2, store.Death: 3, store.Cancellation: 4, store.Snoozed: 5, store.HandedBack: 6, store.Misfit: 8, store.Crash: 1}, lane.Outcomes)
 	require.Equal(t, map[observe.LossKind]int64{observe.LeaseLost: 1, observe.HandlerStuck: 0, observe.WorkerCrashed: 1}, totals.Lost)
 	require.Equal(t, int64(1), lane.Wait.Counts[0])
 	require.Equal(t, int64(1), lane.Wait.Counts[store.Buckets-1])
@@ -60,7 +60,7 @@ func TestATallyAddsUpWhatIsDone(t *testing.T) {
 
 	did := tally.Take()
 	require.Len(t, did, 1)
-	require.Equal(t, []int64{2, 2, 2, 3, 4, 1}, []int64{did[0].Enqueued, did[0].Succeeded, did[0].Failed, did[0].Dead, did[0].Cancelled, did[0].Crashed})
+	require.Equal(t, []int64{2, 2, 2 + 8, 3, 4, 1}, []int64{did[0].Enqueued, did[0].Succeeded, did[0].Failed, did[0].Dead, did[0].Cancelled, did[0].Crashed})
 	require.Empty(t, tally.Take(), "it is returned once")
 	h.RunSettled(observe.RunVerdict{Run: mail, Outcome: store.Success, Verdict: store.Applied})
 	require.Equal(t, []store.LaneTally{{Queue: "default", Job: "mail", Tally: store.Tally{Succeeded: 1}}}, tally.Take())

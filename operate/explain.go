@@ -118,6 +118,9 @@ func (e *explaining) untilDue() {
 		text := fmt.Sprintf("attempt %d of %d failed%s; the next is due in %s", last.Number, run.MaxAttempts, because(last.Error), left)
 		e.block(Blocker{Kind: BlockerRetryDelay, Text: text, Since: &last.EndedAt, EndsAt: &due},
 			map[string]any{"attempt": last.Number, "max_attempts": run.MaxAttempts, "error": last.Error})
+	case last != nil && last.Fence == run.Fence && last.Outcome == store.Misfit:
+		text := fmt.Sprintf("its args did not fit the program of worker %s%s; any worker may take it in %s", last.Worker, because(last.Error), left)
+		e.block(Blocker{Kind: BlockerRetryDelay, Text: text, Since: &last.EndedAt, EndsAt: &due}, map[string]any{"worker": last.Worker, "error": last.Error})
 	case run.Fence > 0 && (last == nil || last.Fence < run.Fence):
 		e.block(Blocker{Kind: BlockerSnoozed, Text: "its handler snoozed it: it is due in " + left, Since: run.StartedAt, EndsAt: &due}, nil)
 	default:

@@ -102,6 +102,10 @@ func explained() []struct {
 			f.Run.DueAt, f.Run.Fence, f.Run.Attempt = *after(41 * time.Second), 7, 1
 			f.Run.Attempts = []store.Attempt{{Number: 1, Outcome: store.Failure, Fence: 7, EndedAt: *before(time.Second), Error: text("smtp 421\nat line 3")}}
 		})},
+		{"misfit", change(waiting, func(f *store.Facts) {
+			f.Run.DueAt, f.Run.Fence = *after(4 * time.Second), 7
+			f.Run.Attempts = []store.Attempt{{Number: 1, Outcome: store.Misfit, Worker: "w1", Fence: 7, EndedAt: *before(time.Second), Error: text(`decode args: field "to" holds a number, want string`)}}
+		})},
 		{"snoozed", change(waiting, func(f *store.Facts) { f.Run.DueAt, f.Run.Fence = *after(41 * time.Second), 7 })},
 		{"retry delay, then a paused queue", change(waiting, func(f *store.Facts) {
 			f.Run.DueAt = *after(41 * time.Second)

@@ -6,7 +6,7 @@ INSERT INTO durable.attempts (
 SELECT
     settled.id,
     settled.fence,
-    settled.attempt,
+    settled.attempt + durable.outcome_refund(@outcomes::jsonb, settled.id)::int,
     durable.outcome_kind(@outcomes::jsonb, settled.id)::smallint,
     @worker::text,
     settled.started_at,

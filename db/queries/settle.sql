@@ -59,7 +59,7 @@ WITH settled AS (
     SELECT
         settled.id,
         settled.fence,
-        settled.attempt,
+        settled.attempt + durable.outcome_refund(@outcomes::jsonb, settled.id)::int,
         durable.outcome_kind(@outcomes::jsonb, settled.id)::smallint,
         @worker::text,
         settled.started_at,
@@ -188,7 +188,7 @@ WITH settled AS (
     SELECT
         settled.id,
         settled.fence,
-        settled.attempt,
+        settled.attempt + durable.outcome_refund(@outcomes::jsonb, settled.id)::int,
         durable.outcome_kind(@outcomes::jsonb, settled.id)::smallint,
         @worker::text,
         settled.started_at,

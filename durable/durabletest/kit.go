@@ -93,6 +93,7 @@ type Tally struct {
 	Cancelled  int
 	Snoozed    int
 	HandedBack int
+	Misfits    int // args that do not fit the worker that took the run, tried again
 }
 
 func newKit(t testing.TB) *Kit {
@@ -159,6 +160,8 @@ func (k *Kit) count(kind store.OutcomeKind) {
 		k.tally.Snoozed++
 	case store.HandedBack:
 		k.tally.HandedBack++
+	case store.Misfit:
+		k.tally.Misfits++
 	case store.Crash: // recorded by Reclaim, never settled
 	}
 }

@@ -13,7 +13,7 @@ func CheckSettlements(settlements []store.Settlement) error {
 	for i := range settlements {
 		for j := range settlements[i].Runs {
 			settled := &settlements[i].Runs[j]
-			if kind := settled.Outcome.Kind; kind < store.Success || kind > store.HandedBack {
+			if kind := settled.Outcome.Kind; !kind.Settled() {
 				return fmt.Errorf("%w: run %s: %v cannot be settled", store.ErrInvalid, settled.ID, kind)
 			}
 		}

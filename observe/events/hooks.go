@@ -72,7 +72,7 @@ func of(r store.RunInfo) *Run {
 // outcomes are the kinds of outcomes that the store has taken.
 var outcomes = map[store.OutcomeKind]Kind{ //nolint:gochecknoglobals // a constant table
 	store.Success: RunSucceeded, store.Failure: RunRetried, store.Death: RunDead, store.Cancellation: RunCancelled,
-	store.Snoozed: RunSnoozed, store.HandedBack: RunHandedBack,
+	store.Snoozed: RunSnoozed, store.HandedBack: RunHandedBack, store.Misfit: RunRetried,
 }
 
 func (s *Stream) settled(v observe.RunVerdict) {

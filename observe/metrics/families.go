@@ -22,7 +22,7 @@ func (t *text) runs(lanes []observe.LaneTotals) {
 	each(func(l *observe.LaneTotals, labels ...label) { t.number(l.Enqueued, labels...) })
 	t.family(counter, "durable_runs_settled_total", "Attempts that ended here, by the outcome that the store has taken.")
 	each(func(l *observe.LaneTotals, labels ...label) {
-		for kind := store.Success; kind <= store.HandedBack; kind++ {
+		for _, kind := range store.SettledKinds() {
 			t.number(l.Outcomes[kind], append(labels, label{"outcome", kind.String()})...)
 		}
 	})

@@ -181,7 +181,7 @@ func attemptEvent(a *store.Attempt, longest time.Duration) event {
 	e := event{Icon: attemptIcon(a.Outcome), At: a.StartedAt, Detail: fmt.Sprintf("on %s", clip(200, a.Worker)), Took: brief(took), Share: share(took, longest),
 		Error: a.Error, Stack: a.Stack, Log: a.Log}
 	words := map[store.OutcomeKind]string{store.Success: "succeeded", store.Failure: "failed", store.Death: "failed, the last one", store.Cancellation: "was cancelled",
-		store.Crash: "was lost: its worker crashed"}
+		store.Crash: "was lost: its worker crashed", store.Misfit: "did not begin: its args do not fit the worker's program"}
 	e.What = fmt.Sprintf("attempt %d %s", a.Number, words[a.Outcome])
 	return e
 }

@@ -440,7 +440,8 @@ func (h *history) settle() {
 		ends[j] = store.Settled{ID: held.runs[j], Outcome: one(h, store.Outcome{Kind: store.Success, Result: []byte(`1`)}, store.Outcome{Kind: store.Success},
 			store.Outcome{Kind: store.Failure, Error: "e"}, store.Outcome{Kind: store.Failure, Error: "e", After: time.Hour},
 			store.Outcome{Kind: store.Death, Error: "dead", Stack: "s"}, store.Outcome{Kind: store.Cancellation, Error: "c"},
-			store.Outcome{Kind: store.Snoozed, After: time.Hour}, store.Outcome{Kind: store.HandedBack}, store.Outcome{Kind: store.HandedBack, Unbegun: true})}
+			store.Outcome{Kind: store.Snoozed, After: time.Hour}, store.Outcome{Kind: store.HandedBack}, store.Outcome{Kind: store.HandedBack, Unbegun: true},
+			store.Outcome{Kind: store.Misfit, Error: "m", After: time.Hour, Unbegun: true}, store.Outcome{Kind: store.Misfit, Error: "m"})}
 	}
 	h.end(i, 1+h.random.IntN(5)/4, ends)
 }

@@ -32,7 +32,7 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) ([]s
 			verdict := s.verdict(settled.ID, settlement.Claim)
 			if verdict == store.Applied {
 				r := s.runs[settled.ID]
-				if settled.Outcome.Kind == store.HandedBack && settled.Outcome.Unbegun {
+				if settled.Outcome.GivesBack() {
 					s.refund(r, now)
 				}
 				s.end(r, settlement.Worker.Name, &settled.Outcome, now)

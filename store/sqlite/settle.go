@@ -201,13 +201,13 @@ func (c *change) settlePending(ctx context.Context, settlement *store.Settlement
 		return false, unlessNone(err)
 	}
 	if rules.Recorded(outcome) {
-		err = c.record(ctx, settlement.Worker.Name, settled, row.Attempt, row.Fence, row.StartedAt)
+		err = c.record(ctx, settlement.Worker.Name, settled, row.Attempt+int64(rules.Refund(outcome)), row.Fence, row.StartedAt)
 	}
 	state, reason := rules.Settle(outcome, row.Cancel)
 	if err == nil && row.Limits != nil {
 		err = c.release(ctx, settled.ID[:], state, row.Limits)
 	}
-	if err == nil && row.Limits != nil && outcome.Kind == store.HandedBack && outcome.Unbegun {
+	if err == nil && row.Limits != nil && outcome.GivesBack() {
 		err = c.refund(ctx, settled.ID[:])
 	}
 	switch {

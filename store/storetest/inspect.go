@@ -207,13 +207,13 @@ func countStates(t *testing.T, f *fixture) {
 	claim, claimed := f.claim(worker, 12)
 	settlement := store.Settlement{Claim: claim, Worker: worker}
 	for i, outcome := range append(outcomes(), outcomes()...) {
-		if i < 10 {
+		if i < 11 {
 			settlement.Runs = append(settlement.Runs, store.Settled{ID: claimed[i].ID, Outcome: outcome})
 		}
 	}
 	f.settle(settlement)
 	want := map[store.State]int64{
-		store.Pending: 17, store.Running: 2, store.Succeeded: 2, store.Dead: 2, store.Cancelled: 2,
+		store.Pending: 18, store.Running: 1, store.Succeeded: 2, store.Dead: 2, store.Cancelled: 2,
 	}
 	for state, n := range f.counts() {
 		if n != want[state] {

@@ -26,6 +26,7 @@ func settleTests() map[string]func(*testing.T, *fixture) {
 		"a settle of nothing does nothing":                            settleEmpty,
 		"an attempt ends when its handler has returned":               settleTook,
 		"a run is held while it is running under its claim":           stillHeld,
+		"a misfit spends no attempt, is recorded and keeps its place": misfit,
 		"another server than before reclaims nothing":                 reclaimElsewhere,
 	}
 }
@@ -39,6 +40,7 @@ func outcomes() []store.Outcome {
 		{Kind: store.Cancellation, Error: "cancelled"},
 		{Kind: store.Snoozed, After: time.Hour},
 		{Kind: store.HandedBack},
+		{Kind: store.Misfit, After: time.Hour, Error: "does not fit", Unbegun: true},
 	}
 }
 
@@ -372,4 +374,25 @@ func (f *fixture) reclaimOf(server int64, most int) store.ReclaimResult {
 		f.t.Fatalf("Reclaim: %v", err)
 	}
 	return done
+}
+
+// misfit settles a run whose args do not fit: it waits with its place, so that no younger run
+// of its key overtakes it.
+func misfit(t *testing.T, f *fixture) {
+	f.declareLimits(semaphore("tenant", 1))
+	first, second := newRun(limited("tenant!finished=a")), newRun(limited("tenant!finished=a"))
+	f.enqueue(first)
+	f.enqueue(second)
+	f.wantAdmitted("the first", first).end(store.Outcome{Kind: store.Misfit, Error: "does not fit", After: time.Minute, Unbegun: true})
+	r := f.record(first.ID)
+	if r.State != store.Pending || r.Attempt != 0 || r.Error == nil || *r.Error != "does not fit" || r.DueAt.Before(f.now().Add(50*time.Second)) {
+		t.Errorf("the run is %v, attempt %d, due at %v; want it pending in a minute, with no attempt spent, and the error", r.State, r.Attempt, r.DueAt)
+	}
+	if len(r.Attempts) != 1 || r.Attempts[0].Outcome != store.Misfit || r.Attempts[0].Number != 1 || *r.Attempts[0].Error != "does not fit" {
+		t.Errorf("attempts %+v, want one misfit", r.Attempts)
+	}
+	f.wantAdmitted("nothing, while the first one waits")
+	f.advance(time.Minute)
+	f.wantAdmitted("the first one again", first).end(success())
+	f.wantAdmitted("the second", second).end(success())
 }

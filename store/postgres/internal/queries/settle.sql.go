@@ -201,7 +201,7 @@ WITH settled AS (
     SELECT
         settled.id,
         settled.fence,
-        settled.attempt,
+        settled.attempt + durable.outcome_refund($1::jsonb, settled.id)::int,
         durable.outcome_kind($1::jsonb, settled.id)::smallint,
         $5::text,
         settled.started_at,
@@ -325,7 +325,7 @@ WITH settled AS (
     SELECT
         settled.id,
         settled.fence,
-        settled.attempt,
+        settled.attempt + durable.outcome_refund($1::jsonb, settled.id)::int,
         durable.outcome_kind($1::jsonb, settled.id)::smallint,
         $4::text,
         settled.started_at,

@@ -151,7 +151,7 @@ func (w *settling) addTo(b *conn.Batch) {
 			continue
 		}
 		outcomes = appendOutcome(outcomes, run)
-		if run.Outcome.Kind == store.HandedBack && run.Outcome.Unbegun {
+		if run.Outcome.GivesBack() {
 			back = append(back, run.ID)
 		}
 		if rest = append(rest, run.ID); len(rest) == MapRuns || len(outcomes) > mapBytes {

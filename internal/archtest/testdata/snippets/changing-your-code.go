@@ -1,0 +1,7 @@
+package changing
+
+import "encoding/json"
+
+//snippet
+
+var _ = json.Marshal
