@@ -2,247 +2,26 @@ package postgres
 
 import (
 	"context"
-	"slices"
-	"time"
 
-	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
-
-	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
-	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
-	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
-// Claim claims due runs. A claim that was granted runs before, so that its lease
-// cannot be inserted again, returns those.
+// Claim claims due runs.
 func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.ClaimedRun, error) {
-	if err := s.schema.Usable(ctx); err != nil {
-		return nil, s.db.Fail("claim runs", err)
-	}
-	worker, err := s.numbers.WorkerOf(ctx, request.Worker)
-	if err != nil {
-		return nil, s.db.Fail("claim runs", err)
-	}
-	s.adoptRuns(ctx, request.Steps)
-	opened := s.db.Connections.Opened()
-	var got dealing
-	err = s.db.Repeat(ctx, func() error {
-		if len(request.Admissions) > 0 {
-			if err := s.handOn(ctx, &request, worker, &got); err != nil || len(got.runs) > 0 {
-				return err
-			}
-			return s.admitRuns(ctx, &request, worker, &got)
-		}
-		args := claimArgs(&request, worker)
-		if !s.held.Within(heldFor) { // the cheap statement, which waits for a transaction that holds the row of a run
-			if err := s.sendClaim(ctx, queries.ClaimRuns, args, &got); conn.Code(err) != conn.LockNotAvailable {
-				return err
-			}
-			s.rowHeld()
-		}
-		return s.sendClaim(ctx, queries.ClaimFreeRuns, args, &got) // the one that skips such rows
-	})
-	switch {
-	case err == nil && len(got.runs) == 0 && !request.Guess:
-		err = s.db.Repeat(ctx, func() error { return s.nothing(ctx, request.Claim, &got) })
-	case conn.Code(err) == conn.UniqueViolation:
-		err = s.db.Repeat(ctx, func() error { return s.granted(ctx, request.Claim, &got) })
-	case err == nil && got.dealt > len(got.runs):
-		s.tellUndealt(ctx, request.Claim)
-	}
-	if err == nil {
-		err = s.nameSchedulesOf(ctx, &got)
-	}
-	if err != nil {
-		return nil, s.db.Fail("claim runs", err)
-	}
-	s.wake.CountClaimed(len(got.runs))
-	if len(got.runs) > 1 { // one is settled as a whole
-		s.db.Connections.Made(request.Claim, opened)
-	}
-	s.expectClaim(&request)
-	if len(request.Admissions) > 0 {
-		return got.runs, nil
-	}
-	return inSteps(got.runs, request.Steps), nil
-}
-
-// dealing is the outcome of a claim.
-type dealing struct {
-	runs  []store.ClaimedRun
-	dealt int // rows of ready that it deleted; 0: not known
-
-	schedules map[store.RunID]int32 // of the runs that have one; nil: none has
-}
-
-// nameSchedulesOf gives the runs the names of their schedules.
-func (s *Store) nameSchedulesOf(ctx context.Context, got *dealing) error {
-	if got.schedules == nil {
-		return nil
-	}
-	names, err := s.numbers.NamesOfSchedules(ctx, got.schedules)
-	if err != nil {
-		return err
-	}
-	for i := range got.runs {
-		if id, of := got.schedules[got.runs[i].ID]; of {
-			got.runs[i].Schedule = names[id]
-		}
-	}
-	return nil
-}
-
-// granted reads what a claim was given before, and makes it durable: no handler begins under
-// a claim that a failover to a synchronous standby would take back.
-func (s *Store) granted(ctx context.Context, claim lease.ClaimID, got *dealing) error {
-	b := s.db.Guarded(ctx)
-	b.Add(queries.Seal)
-	b.Add(queries.ClaimedRuns, uuid.UUID(claim)).Query(got.scan)
-	return s.db.Send(ctx, s.db.Engine, b)
-}
-
-// nothing finds out why a claim got no run: it was granted some before; or it found only rows
-// of ready that name no pending run, so that its lease covers nothing and is deleted; or
-// nothing was due.
-func (s *Store) nothing(ctx context.Context, claim lease.ClaimID, got *dealing) error {
-	var leased bool
-	b := s.db.Guarded(ctx)
-	b.Add(queries.Leased, uuid.UUID(claim)).QueryRow(func(row pgx.Row) error { return row.Scan(&leased) })
-	if err := s.db.Send(ctx, s.db.Engine, b); err != nil || !leased {
-		return err
-	}
-	var undealt []uuid.UUID
-	b = s.db.Guarded(ctx)
-	b.Add(queries.Seal)
-	b.Add(queries.ClaimedRuns, uuid.UUID(claim)).Query(got.scan)
-	b.Add(queries.Undealt, uuid.UUID(claim)).Query(func(rows pgx.Rows) error {
-		undealt = undealt[:0]
-		return conn.ScanIDs(rows, func(id uuid.UUID) { undealt = append(undealt, id) })
-	})
-	b.Add(queries.Unlease, uuid.UUID(claim), int32(ofNone))
-	err := s.db.Send(ctx, s.db.Engine, b)
-	if err == nil && len(got.runs) == 0 {
-		s.warnUndealt(undealt)
-	}
-	return err
-}
-
-// ofNone makes Unlease look at the runs of the lease.
-const ofNone = -1
-
-// tellUndealt names the runs that a claim could not start. It is for people:
-// when it fails, the claim is still valid.
-func (s *Store) tellUndealt(ctx context.Context, claim lease.ClaimID) {
-	var undealt []uuid.UUID
-	b := s.db.Guarded(ctx)
-	b.Add(queries.Undealt, uuid.UUID(claim)).Query(func(rows pgx.Rows) error {
-		undealt = undealt[:0]
-		return conn.ScanIDs(rows, func(id uuid.UUID) { undealt = append(undealt, id) })
-	})
-	if err := s.db.Send(ctx, s.db.Engine, b); err != nil {
-		s.db.Log.Warn("rows of ready named runs that are not pending: dropped", "event", "claim.rows_dropped", "error", err)
-		return
-	}
-	s.warnUndealt(undealt)
-}
-
-func (s *Store) warnUndealt(ids []uuid.UUID) {
-	if n := len(ids); n > 0 {
-		s.db.Log.Warn("rows of ready named runs that are not pending: dropped", "event", "claim.rows_dropped", "rows", n, "runs", ids[:min(n, undealtNamed)])
-	}
-}
-
-// undealtNamed bounds the runs that one message names.
-const undealtNamed = 10
-
-// heldFor is how long claims and settles skip runs whose rows other transactions hold, after
-// they have met one.
-const heldFor = 10 * time.Second
-
-// rowHeld remembers that a transaction holds the row of a pending run.
-func (s *Store) rowHeld() {
-	s.held.Mark()
-	s.db.Log.Warn("pending run locked by another transaction; claiming around it", "event", "claim.row_locked", "for", heldFor.String())
-}
-
-func claimArgs(request *store.ClaimRequest, worker int32) []any {
-	n := len(request.Steps)
-	lanes, froms := make([]int32, n), make([]time.Time, n)
-	skips, takes := make([]int32, n), make([]int32, n)
-	for i, step := range request.Steps {
-		lanes[i], froms[i] = step.Lane, step.From // the zero time lies before every run
-		skips[i], takes[i] = conn.Small(step.Skip), conn.Small(step.Take)
-	}
-	return []any{uuid.UUID(request.Claim), worker, lanes, froms, skips, takes, conn.Small(request.Limit),
-		conn.Micro(request.Duration), request.Alone}
-}
-
-// scan reads the runs of a claim.
-func (d *dealing) scan(rows pgx.Rows) error { return d.scanEach(rows, func() {}) }
-
-// scanEach is scan for rows that have more columns at their end. It calls each after each row.
-func (d *dealing) scanEach(rows pgx.Rows, each func(), more ...any) error {
-	d.runs, d.dealt, d.schedules = d.runs[:0], 0, nil
-	var trace, key, metadata *string // null for most
-	var schedule *int32
-	var occursAt *string
-	var timeout *int64
-	for rows.Next() {
-		if len(d.runs) == 1 && d.dealt > 1 {
-			d.runs = slices.Grow(d.runs, d.dealt-1) // each row says how many there are
-		}
-		d.runs = append(d.runs, store.ClaimedRun{}) // scanned in place
-		run := &d.runs[len(d.runs)-1]
-		err := rows.Scan(append([]any{(*conn.BinaryUUID)(&run.ID), &run.Lane, &run.Attempt, &run.MaxAttempts, &run.CrashCount, (*int64)(&run.Fence),
-			&run.DueAt, &run.CreatedAt, &timeout, &run.Expired, &trace, &key, &schedule, &occursAt, &run.Tags, &metadata, &run.Args, &d.dealt}, more...)...)
-		if err != nil {
-			return err
-		}
-		if timeout != nil {
-			run.Timeout = conn.FromMicro(*timeout)
-		}
-		if trace != nil {
-			run.Trace = *trace
-		}
-		if key != nil {
-			run.Key = *key
-		}
-		if metadata != nil {
-			run.Metadata = store.MetadataOf([]byte(*metadata))
-		}
-		if schedule != nil {
-			if d.schedules == nil {
-				d.schedules = map[store.RunID]int32{}
-			}
-			d.schedules[run.ID] = *schedule
-		}
-		if occursAt != nil {
-			run.OccursAt = store.ZonedTime(*occursAt)
-		}
-		each()
-	}
-	return rows.Err()
+	return s.worker.claimer.Claim(ctx, request)
 }
 
 // Touch writes the worker's row, on one of the connections that reclaim.
 func (s *Store) Touch(ctx context.Context, worker store.WorkerID) error {
-	if err := s.schema.Usable(ctx); err != nil {
-		return s.db.Fail("touch", err)
-	}
-	var rows int64
-	b := s.db.Guarded(ctx)
-	b.Add(queries.TouchWorker, worker.Instance).Exec(func(tag pgconn.CommandTag) error {
-		rows = tag.RowsAffected()
-		return nil
-	})
-	err := s.db.SendInBackground(ctx, b)
-	if err == nil && rows == 0 {
-		_, err = s.numbers.RegisterWorker(ctx, worker)
-	}
-	if err != nil {
-		return s.db.Fail("touch", err)
-	}
-	return nil
+	return s.worker.claimer.Touch(ctx, worker)
+}
+
+// HandBack takes back a claim whose answer never arrived.
+func (s *Store) HandBack(ctx context.Context, request store.ClaimRequest) (int, error) {
+	return s.worker.claimer.HandBack(ctx, request)
+}
+
+// Heads returns the lanes a worker serves with their first waiting runs.
+func (s *Store) Heads(ctx context.Context, serves store.Serves) ([]store.Head, error) {
+	return s.worker.claimer.Heads(ctx, serves)
 }

@@ -26,7 +26,7 @@ func TestLineMarks_HideNoWaiter(t *testing.T) {
 		require.Len(t, l.cycle(), 100)
 	}
 	l.keepMarks()
-	require.Len(t, l.store.marks.of(l.lanes).gates, 1, "the line is long enough to have a mark")
+	require.Equal(t, 1, l.store.worker.admitter.Marked(l.lanes), "the line is long enough to have a mark")
 
 	past := l.enqueue(1, time.Now().Add(-time.Hour))
 	require.Equal(t, past[0], l.cycle()[0], "its turn is older than the mark")
@@ -40,7 +40,7 @@ func TestLineMarks_HideNoWaiter(t *testing.T) {
 	}
 	require.NotEmpty(t, l.cycle())
 	require.Empty(t, l.cycle())
-	require.Empty(t, l.store.marks.of(l.lanes).gates, "a short line has no mark")
+	require.Zero(t, l.store.worker.admitter.Marked(l.lanes), "a short line has no mark")
 }
 
 // TestLineMarks_AreForAWhile has a run enter a long line unnoticed: the next read from the
@@ -80,33 +80,10 @@ func TestLineMarks_ARoomThatIsLeftIsAnnounced(t *testing.T) {
 	require.NoError(t, err)
 	l.setMarks(lease.Elapsed() + 300*time.Millisecond)
 	require.Empty(t, l.cycle(), "those above the mark are too heavy")
-	found, err := l.store.reader.CheckLimits(l.ctx)
+	found, err := l.store.CheckLimits(l.ctx)
 	require.NoError(t, err)
 	require.Empty(t, found)
 	require.Eventually(t, func() bool { return slices.Equal(hidden, l.cycle()) }, 10*time.Second, 50*time.Millisecond)
-}
-
-// TestLineMarks_AreForgottenOneByOne keeps the marks of lines in use.
-func TestLineMarks_AreForgottenOneByOne(t *testing.T) {
-	t.Parallel()
-	var m lineMarks
-	lanes := []store.LaneID{1}
-	line := func(gate int64) lineAt { return lineAt{gate, 1} }
-	read := func(gate int64, took time.Duration) {
-		m.learn(map[int64]bool{gate: true}, lanes, map[lineAt]*lineRead{line(gate): {read: markFrom, left: markFrom, deep: true}}, &markArgs{}, took)
-	}
-	for gate := range int64(2 * markMost) {
-		read(gate, time.Second+time.Duration(gate)*time.Millisecond)
-	}
-	used := m.of(lanes)
-	require.Len(t, used.gates, markMost)
-	require.NotContains(t, used.gates, int64(0), "those that end first have gone")
-	require.Contains(t, used.gates, int64(2*markMost-1))
-
-	m.learn(map[int64]bool{2*markMost - 1: true}, lanes, nil, &used, 0)
-	used = m.of(lanes)
-	require.NotContains(t, used.gates, int64(2*markMost-1), "an empty line has no mark")
-	require.Len(t, used.gates, markMost-1)
 }
 
 // TestExhausted asks claims of limited runs whether they have left something to start. A
@@ -137,7 +114,7 @@ func TestExhausted(t *testing.T) {
 	expect(94, false, "some wait for a release")(claim(200, 200))
 
 	other := store.Limit{Name: "other", Kind: store.LimitSemaphore, Max: 1}
-	require.NoError(t, l.store.ChangeLimit(l.ctx, store.LimitChange{Command: store.SetLimit, Limit: other, By: "ann"}))
+	require.NoError(t, l.store.declarer.ChangeLimit(l.ctx, store.LimitChange{Command: store.SetLimit, Limit: other, By: "ann"}))
 	keyed := func(key string) {
 		l.enqueueAs(1, func(run *store.NewRun) { run.Limits[0] = store.LimitUse{Limit: "other", Key: key} })
 	}
@@ -182,7 +159,7 @@ func newMarkedLine(t *testing.T) *markedLine {
 	_, err = s.schema.Migrate(ctx)
 	require.NoError(t, err)
 	doc := store.Limit{Name: "doc", Kind: store.LimitSemaphore, Max: 100}
-	require.NoError(t, s.ChangeLimit(ctx, store.LimitChange{Command: store.SetLimit, Limit: doc, By: "ann"}))
+	require.NoError(t, s.declarer.ChangeLimit(ctx, store.LimitChange{Command: store.SetLimit, Limit: doc, By: "ann"}))
 	return &markedLine{t: t, ctx: ctx, store: s, worker: store.WorkerID{Name: "w", Instance: uuid.New()}, lanes: []store.LaneID{1}}
 }
 
@@ -207,7 +184,7 @@ func (l *markedLine) enqueueAs(n int, as func(*store.NewRun)) (ids []store.RunID
 		as(&runs[i])
 		ids = append(ids, runs[i].ID)
 	}
-	_, err := l.store.enqueuer.Enqueue(l.ctx, runs...)
+	_, err := l.store.Enqueue(l.ctx, runs...)
 	require.NoError(l.t, err)
 	return ids
 }
@@ -241,11 +218,4 @@ func (l *markedLine) claim(id lease.ClaimID) []store.ClaimedRun {
 // keepMarks has the next reads begin at the marks.
 func (l *markedLine) keepMarks() { l.setMarks(lease.Elapsed() + time.Hour) }
 
-func (l *markedLine) setMarks(until time.Duration) {
-	l.store.marks.mu.Lock()
-	defer l.store.marks.mu.Unlock()
-	for at, mark := range l.store.marks.marks {
-		mark.until = until
-		l.store.marks.marks[at] = mark
-	}
-}
+func (l *markedLine) setMarks(until time.Duration) { l.store.worker.admitter.MarkUntil(until) }

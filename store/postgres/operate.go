@@ -185,7 +185,7 @@ func (o *operation) open(row *queries.OperableRow) bool {
 // in: pending ones through their rows of ready, the others by themselves.
 func (o *operation) act(ctx context.Context, rows []queries.OperableRow, keyed bool) error {
 	var ids conn.UUIDs
-	var pending, limited candidates
+	var pending, limited placed
 	for i := range rows {
 		row := &rows[i]
 		switch {
@@ -202,7 +202,7 @@ func (o *operation) act(ctx context.Context, rows []queries.OperableRow, keyed b
 	}
 	reason, by, detail, singly := o.command.CancelReason(), o.command.By, string(o.command.Detail()), o.command.Bulk == nil
 	b := o.store.db.NewBatch()
-	take := func(c *candidates, done func(store.State) func(pgx.Rows) error, cancel, deletion string) {
+	take := func(c *placed, done func(store.State) func(pgx.Rows) error, cancel, deletion string) {
 		switch {
 		case len(c.ids) == 0:
 		case o.command.Action == store.CancelRuns:
@@ -306,4 +306,11 @@ func (o *operation) change(id uuid.UUID, state store.State) {
 // deleted answers for finished runs that are no more.
 func (o *operation) deleted(rows pgx.Rows) error {
 	return conn.ScanFreed(rows, &o.freed, func(id uuid.UUID) { o.change(id, o.answers[id].State) })
+}
+
+// placed are runs with their places in lines, as parameters.
+type placed struct {
+	lanes []int32
+	dues  []time.Time
+	ids   conn.UUIDs
 }

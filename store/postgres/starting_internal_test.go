@@ -39,9 +39,9 @@ func TestPool_AStartingWorkerOpensTwoConnections(t *testing.T) {
 			return ignore(s.Heads(t.Context(), store.Serves{Queues: []string{"default"}, Jobs: []string{"mail"}}))
 		},
 		func() error { return ignore(s.Reclaim(t.Context(), store.ReclaimRequest{Limit: 1})) },
-		func() error { return ignore(s.timetable.Materialize(t.Context(), 1, nil)) },
+		func() error { return ignore(s.Materialize(t.Context(), 1, nil)) },
 		func() error {
-			return ignore(s.ReportWorker(t.Context(), store.WorkerReport{Worker: worker, Number: 1, Presence: store.Presence{Every: store.Duration(time.Second)}}))
+			return ignore(s.declarer.ReportWorker(t.Context(), store.WorkerReport{Worker: worker, Number: 1, Presence: store.Presence{Every: store.Duration(time.Second)}}))
 		},
 	}
 	errs := make([]error, len(calls))

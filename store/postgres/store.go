@@ -5,23 +5,23 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/durable-worker/durable-worker/internal/admit"
-	"github.com/durable-worker/durable-worker/internal/aside"
-	"github.com/durable-worker/durable-worker/internal/board"
 	"github.com/durable-worker/durable-worker/internal/storable"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/admission"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/claiming"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/declaring"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/enqueue"
-	"github.com/durable-worker/durable-worker/store/postgres/internal/examine"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/leases"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/reading"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/schema"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/settling"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/steps"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/sweep"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/timetable"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/wake"
 )
@@ -66,34 +66,28 @@ type ConnectHook = conn.ConnectHook
 // Store is a store.Store. Make it with Open or New; its methods may be called from
 // many goroutines.
 type Store struct {
-	db       *conn.DB
-	schema   *schema.Schema
-	examiner *examine.Examiner
-	numbers  *numbers.Numbers
-	wake     *wake.Waker
-	steps    *steps.Steps
-	reader   *reading.Reader
-	enqueuer *enqueue.Enqueuer
-	clamped  atomic.Int64 // when leases were last clamped, likewise
-	held     conn.Lately  // when a claim last gave up waiting for the row of a run
-	stuck    conn.Lately  // when a settle did
-	// sweepOpens says that a sweep under way has opened the only connection of general
-	sweepOpens atomic.Bool
-	// heldWaiters is when an admission met a waiter that another transaction had in hand
-	heldWaiters conn.Lately
-	aside       aside.Set[uuid.UUID] // leases and runs that Reclaim could not change
-	unpruned    aside.Set[string]    // tables that Sweep could not prune
-	joins       joining              // settles that wait for the next claim
-	handing     handing              // those that free places for which runs wait
+	db     *conn.DB
+	schema *schema.Schema
+	wake   *wake.Waker
 
-	marks  marks
-	tally  admit.Tally
-	capped board.Capped // the lanes whose runs claims move into the lines of caps
-
-	together  beatCache
-	closing   context.CancelFunc
+	numbers   *numbers.Numbers
+	reader    *reading.Reader
+	enqueuer  *enqueue.Enqueuer
 	timetable *timetable.Timetable
-	running   sync.WaitGroup
+	steps     *steps.Steps
+	sweeper   *sweep.Sweeper
+	declarer  *declaring.Declarer
+	worker    worker
+
+	stop func() // ends what runs in the background, and waits for it
+}
+
+// worker is what workers alone call.
+type worker struct {
+	claimer  *claiming.Claimer
+	admitter *admission.Admitter
+	settler  *settling.Settler
+	leases   *leases.Leases
 }
 
 // Open connects to a database and checks that it can be written. It does not
@@ -142,15 +136,20 @@ func open(ctx context.Context, config Config, connect func(*Store) error) (*Stor
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Store{handing: handing{wait: handWait}}
+	s := &Store{}
 	s.db = conn.New(config.Schema, config.Logger, conn.Options{MaxConns: config.MaxConns, Connect: config.Connect, Operators: config.Operators}, func() bool { return s.numbers.Workers() > 0 })
 	s.schema = schema.New(s.db)
 	s.numbers = numbers.New(s.db)
 	s.wake = wake.New(s.db, s.numbers, config.NoNotify)
-	s.reader = reading.New(s.db, s.schema, s.numbers, &s.tally)
+	s.worker.settler = settling.New(s.db, s.schema, s.wake)
+	s.worker.admitter = admission.New(s.db, s.schema, s.numbers, s.wake, s.worker.settler)
+	s.reader = reading.New(s.db, s.schema, s.numbers, &s.worker.admitter.Tally)
 	s.enqueuer = enqueue.New(s.db, s.schema, s.numbers, s.wake)
 	s.timetable = timetable.New(s.db, s.schema, s.numbers, s.wake)
-	s.examiner = examine.New(s.db, s.schema)
+	s.worker.claimer = claiming.New(s.db, s.schema, s.numbers, s.wake, s.worker.settler, s.worker.admitter)
+	s.worker.leases = leases.New(s.db, s.schema, s.wake, s.forgetRows)
+	s.sweeper = sweep.New(s.db, s.schema, s.wake, s.reader, &s.worker.admitter.Tally)
+	s.declarer = declaring.New(s.db, s.schema, s.numbers, s.wake)
 	s.steps = steps.New(s.db, s.schema, releasing{s})
 	s.db.OnMissing = func() {
 		s.schema.Forget()
@@ -164,21 +163,36 @@ func open(ctx context.Context, config Config, connect func(*Store) error) (*Stor
 		s.db.Close()
 		return nil, fmt.Errorf("open postgres: %w", err)
 	}
-	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	s.closing = cancel
-	s.running.Go(func() { s.wake.Run(background) })
-	s.running.Go(func() { s.db.Beats.KeepOpen(background) })
+	s.run(ctx)
 	return s, nil
+}
+
+// run begins what runs in the background until the store is closed.
+func (s *Store) run(ctx context.Context) {
+	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	running.Go(func() { s.wake.Run(background) })
+	running.Go(func() { s.db.Beats.KeepOpen(background) })
+	s.stop = func() {
+		cancel()
+		running.Wait()
+	}
 }
 
 // Close sends the last wake-up and closes all connections. It waits for calls
 // under way; a Listen has to be ended by its own context first.
 func (s *Store) Close() {
 	s.wake.EndTrailing()
-	s.closing()
-	s.running.Wait()
+	s.stop()
 	s.db.Close()
 }
 
 // Pools reports how the connections are used.
 func (s *Store) Pools() []store.Pool { return s.db.Usage() }
+
+// forgetRows drops what is remembered of rows: another server answers, whose rows may be
+// others. Its numbers may be given out again.
+func (s *Store) forgetRows() {
+	s.numbers.Forget()
+	s.worker.admitter.ForgetMarks()
+}

@@ -101,3 +101,7 @@ const (
 	sessionLimit    = 16 * time.Second
 	sessionPatience = 8 * time.Second
 )
+
+// HeldFor is how long claims and settles skip runs whose rows other transactions hold, after
+// they have met one.
+const HeldFor = 10 * time.Second

@@ -29,7 +29,7 @@ func ScanInto(set map[store.RunID]struct{}) func(pgx.Rows) error {
 	}
 }
 
-// ScanFreed is scanIDs for a statement that frees places: each row also has the lines of
+// ScanFreed is ScanIDs for a statement that frees places: each row also has the lines of
 // all turns for them.
 func ScanFreed(rows pgx.Rows, freed *[]store.LineID, each func(uuid.UUID)) error {
 	var id uuid.UUID

@@ -36,7 +36,7 @@ func (d *DB) GuardedFor(ctx context.Context, most time.Duration) *Batch {
 	return b
 }
 
-// Hot begins a batch as guardedFor does with heldLimit, for the engine's
+// Hot begins a batch as GuardedFor does with HeldLimit, for the engine's
 // connections. Where those are guarded as a whole and the caller's patience is no
 // shorter than theirs, nothing has to be set.
 func (d *DB) Hot(ctx context.Context) *Batch {
@@ -91,7 +91,7 @@ func InTx(ctx context.Context, pool *pgxpool.Pool, do func(pgx.Tx) error) error 
 
 // Send sends the batch and calls back for each statement. Outside a
 // transaction a nil error means that all of it has been committed, and where the
-// server's default is another isolation it begins a read committed one, as inTx
+// server's default is another isolation it begins a read committed one, as InTx
 // does. A batch that never left this machine is sent once more, on another connection.
 func (d *DB) Send(ctx context.Context, to Sender, b *Batch) error {
 	if to == Sender(d.Engine) {

@@ -182,8 +182,8 @@ func parts(runs []store.NewRun) [][]store.NewRun {
 	return cut
 }
 
-// columns are runs as the parameters of EnqueueRuns.
-type columns struct {
+// Columns are runs as the parameters of EnqueueRuns.
+type Columns struct {
 	known      []int32 // the lanes, and what they stand for
 	queues     []string
 	jobs       []string
@@ -203,9 +203,9 @@ type columns struct {
 }
 
 // ColumnsOf returns runs as parameters.
-func ColumnsOf(runs []store.NewRun, set numbers.Places) *columns {
+func ColumnsOf(runs []store.NewRun, set numbers.Places) *Columns {
 	n := len(runs)
-	c := &columns{
+	c := &Columns{
 		ids: make(conn.UUIDs, n), lanes: make([]int32, n), ats: make([]*time.Time, n), afters: make([]int64, n),
 		expiries: make([]*time.Time, n), timeouts: make([]int64, n), maxAttempts: make([]int32, n),
 		onCrashes: make([]int16, n), args: make([]string, n), tags: make([]*string, n),
@@ -232,13 +232,13 @@ func ColumnsOf(runs []store.NewRun, set numbers.Places) *columns {
 
 // Parameters are in the order of EnqueueKeyedRunsParams, without the keys and traces,
 // and of MaterializeRunsParams.
-func (c *columns) Parameters() []any { return slices.Concat(c.served(), []any{c.ids}, c.each()) }
+func (c *Columns) Parameters() []any { return slices.Concat(c.served(), []any{c.ids}, c.each()) }
 
 // served are the lanes that the runs are for.
-func (c *columns) served() []any { return []any{c.known, c.queues, c.jobs, c.priorities} }
+func (c *Columns) served() []any { return []any{c.known, c.queues, c.jobs, c.priorities} }
 
 // each are the columns of the runs, without their ids.
-func (c *columns) each() []any {
+func (c *Columns) each() []any {
 	return []any{c.lanes, c.ats, c.afters, c.expiries, c.timeouts, c.maxAttempts, c.onCrashes, c.args, c.tags, c.metadata}
 }
 

@@ -47,7 +47,7 @@ func New(db *conn.DB) *Numbers {
 	return &Numbers{
 		db:      db,
 		lanes:   laneCache{ids: map[Lane]store.LaneID{}},
-		limits:  limitCache{byName: LimitSet{}, lanes: map[limitLane]struct{}{}},
+		limits:  limitCache{byName: LimitSet{}, lanes: map[LimitLane]struct{}{}},
 		workers: workerCache{ids: map[uuid.UUID]int32{}},
 	}
 }

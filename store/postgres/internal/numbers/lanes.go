@@ -36,7 +36,7 @@ func compareLanes(a, b Lane) int {
 type laneCache struct {
 	mu    sync.RWMutex
 	ids   map[Lane]store.LaneID
-	names map[store.LaneID]uint64 // see namesOf; of lanes that workers of this process serve
+	names map[store.LaneID]uint64 // see wake.NamesOf; of lanes that workers of this process serve
 }
 
 // learn remembers the lanes of heads.
@@ -94,7 +94,7 @@ type LaneSet map[Lane]store.LaneID
 // in caches, and one that waits would block every caller that needs it. A
 // caller that holds a connection of this store must not call it: if every connection
 // is held by a call that waits for a second one, all of them wait until their
-// contexts end. Such calls find their lanes earlier, or with lanesIn.
+// contexts end. Such calls find their lanes earlier, or with LanesIn.
 func (n *Numbers) LaneIDs(ctx context.Context, set LaneSet) error {
 	missing, err := n.findLanes(ctx, n.db.Aloof(), set)
 	if err != nil || len(missing) == 0 {
@@ -109,9 +109,9 @@ func (n *Numbers) LaneIDs(ctx context.Context, set LaneSet) error {
 	return err
 }
 
-// LanesIn is laneIDs for a transaction of this store: it asks on the
+// LanesIn is LaneIDs for a transaction of this store: it asks on the
 // transaction's own connection. Lanes that are new end the transaction with
-// newLanesError, and withLanes begins it again once they are made.
+// newLanesError, and WithLanes begins it again once they are made.
 func (n *Numbers) LanesIn(ctx context.Context, tx pgx.Tx, set LaneSet) error {
 	missing, err := n.findLanes(ctx, tx, set)
 	if err == nil && len(missing) > 0 {
@@ -123,7 +123,7 @@ func (n *Numbers) LanesIn(ctx context.Context, tx pgx.Tx, set LaneSet) error {
 // newLanesError is the error of a transaction that needs lanes that are not there.
 type newLanesError struct {
 	lanes  []Lane
-	limits []limitLane
+	limits []LimitLane
 }
 
 // Error says how many are missing.
@@ -134,8 +134,8 @@ func (n *newLanesError) Error() string {
 // RefusedLanes are lanes that the database refuses to make, and why.
 type RefusedLanes map[Lane]error
 
-// WithLanes runs a function in a transaction, as inTx and repeat do, that finds its
-// lanes with lanesIn. Lanes that cannot be made are noted for the repetition, unless
+// WithLanes runs a function in a transaction, as conn.InTx and Repeat do, that finds its
+// lanes with LanesIn. Lanes that cannot be made are noted for the repetition, unless
 // refused is nil: then they are the error.
 func (n *Numbers) WithLanes(ctx context.Context, pool *pgxpool.Pool, refused RefusedLanes, do func(pgx.Tx) error) error {
 	for try := 1; ; try++ {

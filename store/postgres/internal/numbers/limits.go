@@ -32,8 +32,8 @@ type knownLimit struct {
 	declared bool // by a worker
 }
 
-// limitLane is a lane in which runs of a limit have waited.
-type limitLane struct {
+// LimitLane is a lane in which runs of a limit have waited.
+type LimitLane struct {
 	limit store.LimitID
 	lane  store.LaneID
 }
@@ -44,7 +44,7 @@ type limitLane struct {
 type limitCache struct {
 	mu     sync.RWMutex
 	byName LimitSet
-	lanes  map[limitLane]struct{}
+	lanes  map[LimitLane]struct{}
 }
 
 // limitCacheMost is far above what a program uses.
@@ -59,7 +59,7 @@ func (c *limitCache) remember(found LimitSet) {
 	maps.Copy(c.byName, found)
 }
 
-func (c *limitCache) rememberLanes(known []limitLane) {
+func (c *limitCache) rememberLanes(known []LimitLane) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.lanes) > limitCacheMost {
@@ -107,7 +107,7 @@ func PlacesOf(runs []store.NewRun) Places {
 	return set
 }
 
-// PlaceIDs is laneIDs for places: it finds the limits, too, and refuses runs whose
+// PlaceIDs is LaneIDs for places: it finds the limits, too, and refuses runs whose
 // limits are not known, or may not be used so, before anything is stored, new lanes
 // included.
 func (n *Numbers) PlaceIDs(ctx context.Context, set Places, runs []store.NewRun) error {
@@ -130,7 +130,7 @@ func (n *Numbers) PlaceIDs(ctx context.Context, set Places, runs []store.NewRun)
 	return nil
 }
 
-// PlacesIn is placeIDs for a transaction of this store, as lanesIn is laneIDs.
+// PlacesIn is PlaceIDs for a transaction of this store, as LanesIn is LaneIDs.
 func (n *Numbers) PlacesIn(ctx context.Context, tx pgx.Tx, set Places, runs []store.NewRun) error {
 	if set.Limits != nil {
 		if err := n.CheckLimits(ctx, tx, set, runs); err != nil {
@@ -143,7 +143,7 @@ func (n *Numbers) PlacesIn(ctx context.Context, tx pgx.Tx, set Places, runs []st
 	return n.LimitLanesIn(ctx, tx, set, runs)
 }
 
-// LimitLanesIn is lanesIn for the lanes in which the runs may wait for their limits.
+// LimitLanesIn is LanesIn for the lanes in which the runs may wait for their limits.
 func (n *Numbers) LimitLanesIn(ctx context.Context, tx pgx.Tx, set Places, runs []store.NewRun) error {
 	missing, err := n.findLimitLanes(ctx, tx, LimitLanesOf(set, runs))
 	if err == nil && len(missing) > 0 {
@@ -224,20 +224,20 @@ func LimitOf(row *queries.ReadLimitsRow) store.Limit {
 }
 
 // LimitLanesOf are the lanes in which the runs may wait for their limits.
-func LimitLanesOf(set Places, runs []store.NewRun) []limitLane {
-	seen := map[limitLane]struct{}{}
+func LimitLanesOf(set Places, runs []store.NewRun) []LimitLane {
+	seen := map[LimitLane]struct{}{}
 	for i := range runs {
 		run := &runs[i]
 		for j := range run.Limits {
 			if known := set.Limits[store.LimitName(run.Limits[j].Limit)]; known != nil {
-				seen[limitLane{known.ID, set.Lanes[LaneOf(run)]}] = struct{}{}
+				seen[LimitLane{known.ID, set.Lanes[LaneOf(run)]}] = struct{}{}
 			}
 		}
 	}
 	return slices.SortedFunc(maps.Keys(seen), compareLimitLanes)
 }
 
-func compareLimitLanes(a, b limitLane) int {
+func compareLimitLanes(a, b LimitLane) int {
 	if a.limit != b.limit {
 		return int(a.limit - b.limit)
 	}
@@ -245,9 +245,9 @@ func compareLimitLanes(a, b limitLane) int {
 }
 
 // findLimitLanes returns those that neither the cache nor the database has.
-func (n *Numbers) findLimitLanes(ctx context.Context, in queries.DBTX, wanted []limitLane) (missing []limitLane, err error) {
+func (n *Numbers) findLimitLanes(ctx context.Context, in queries.DBTX, wanted []LimitLane) (missing []LimitLane, err error) {
 	n.limits.mu.RLock()
-	missing = slices.DeleteFunc(wanted, func(one limitLane) bool { _, ok := n.limits.lanes[one]; return ok })
+	missing = slices.DeleteFunc(wanted, func(one LimitLane) bool { _, ok := n.limits.lanes[one]; return ok })
 	n.limits.mu.RUnlock()
 	if len(missing) == 0 {
 		return nil, nil
@@ -256,16 +256,16 @@ func (n *Numbers) findLimitLanes(ctx context.Context, in queries.DBTX, wanted []
 	if err != nil {
 		return nil, err
 	}
-	known := make([]limitLane, len(rows))
+	known := make([]LimitLane, len(rows))
 	for i, row := range rows {
-		known[i] = limitLane{row.LimitID, row.Lane}
+		known[i] = LimitLane{row.LimitID, row.Lane}
 	}
 	n.limits.rememberLanes(known)
-	return slices.DeleteFunc(missing, func(one limitLane) bool { return slices.Contains(known, one) }), nil
+	return slices.DeleteFunc(missing, func(one LimitLane) bool { return slices.Contains(known, one) }), nil
 }
 
 // createLimitLanes makes them on a connection of their own, as createLanes does.
-func (n *Numbers) createLimitLanes(ctx context.Context, missing []limitLane) error {
+func (n *Numbers) createLimitLanes(ctx context.Context, missing []LimitLane) error {
 	return n.db.Repeat(ctx, func() error {
 		columns := LimitLaneColumns(missing)
 		b := n.db.Guarded(ctx)
@@ -275,7 +275,7 @@ func (n *Numbers) createLimitLanes(ctx context.Context, missing []limitLane) err
 }
 
 // LimitLaneColumns are limits and lanes as parameters.
-func LimitLaneColumns(all []limitLane) (c queries.CreateLimitLanesParams) {
+func LimitLaneColumns(all []LimitLane) (c queries.CreateLimitLanesParams) {
 	for _, one := range all {
 		c.Limits, c.Lanes = append(c.Limits, one.limit), append(c.Lanes, one.lane)
 	}
