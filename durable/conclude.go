@@ -61,7 +61,7 @@ func (s *settler) conclude(ctx context.Context, claims []*claim, settlements []s
 				}
 				s.remember(&e, verdicts[i], now)
 				if e.outcome.Kind == store.Snoozed {
-					s.w.releaser.look(e.x.looks())
+					s.w.releaser.look(e.x.begunBook().Looks())
 				}
 				s.w.announceEnd(ctx, e.x.run.ID, now)
 			case store.Rejected:

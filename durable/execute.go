@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/durable-worker/durable-worker/internal/stepping"
 	"github.com/durable-worker/durable-worker/internal/storable"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -101,11 +102,11 @@ func (x *execution) outcome(ctx context.Context, f failure) store.Outcome {
 	if f.err == nil && x.verifiesContent() {
 		f.err = errUncommitted // or it has landed: the store's verdict says
 	}
-	if park := x.isParked(); park != nil && parkedAt(f.err) == nil {
+	if park := x.begunBook().Parked(); park != nil && stepping.ParkedAt(f.err) == nil {
 		if f.err == nil {
-			f.err = Permanent(ignoredPark(park, nil)) // it would only do so again
+			f.err = Permanent(stepping.IgnoredPark(park, nil)) // it would only do so again
 		} else {
-			f.err = ignoredPark(park, f.err)
+			f.err = stepping.IgnoredPark(park, f.err)
 		}
 	}
 	if f.err == nil {
@@ -124,8 +125,8 @@ func (x *execution) outcome(ctx context.Context, f failure) store.Outcome {
 		return o
 	}
 	o := decideOutcome(asked, f.err, cause, x.charged(), x.retry)
-	if o.Kind == store.Snoozed && parkedAt(f.err) != nil {
-		return x.parkedOutcome()
+	if o.Kind == store.Snoozed && stepping.ParkedAt(f.err) != nil {
+		return store.Outcome{Kind: store.Snoozed, After: x.book().After()}
 	}
 	if o.Kind.Recorded() {
 		o.Error, o.Stack = storable.Text(errorText(f.err), store.MaxErrorSize), storable.Text(f.stack, store.MaxErrorSize)
@@ -201,7 +202,7 @@ func askedFor(err error) (asked *endingError) {
 			asked = nil
 		}
 	}()
-	if parkedAt(err) != nil { // whatever is around it
+	if stepping.ParkedAt(err) != nil { // whatever is around it
 		return &endingError{kind: store.Snoozed, err: err}
 	}
 	if errors.As(err, &asked); asked == nil && Final(err) { // it would only come again

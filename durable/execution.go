@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/durable-worker/durable-worker/internal/stepping"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/observe"
 	"github.com/durable-worker/durable-worker/store"
@@ -40,10 +41,10 @@ type execution struct {
 	returnedNil         bool // and has returned nil
 	resultAfterComplete bool // and has set a result after that
 	log                 *slog.Logger
-	lines               *logLines // nil until the handler asks for its logger
-	reports             *reports  // nil until the handler reports
-	steps               *stepping // nil until the handler records
-	handlerErr          error     // what the handler returned; kept for hooks only
+	lines               *logLines      // nil until the handler asks for its logger
+	reports             *reports       // nil until the handler reports
+	steps               *stepping.Book // nil until the handler records
+	handlerErr          error          // what the handler returned; kept for hooks only
 }
 
 // laneWork is what the executions of a lane's runs have in common.

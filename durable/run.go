@@ -46,7 +46,7 @@ func (r *Run[A]) SetResult(value any) error {
 	if err := r.execution.over(); err != nil {
 		return err
 	}
-	if err := r.execution.isParked(); err != nil {
+	if err := r.execution.begunBook().Parked(); err != nil {
 		return err
 	}
 	text, err := json.Marshal(value)

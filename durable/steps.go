@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/durable-worker/durable-worker/internal/stepping"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -17,6 +18,31 @@ type AnyRun interface {
 }
 
 func (r *Run[A]) executing() *execution { return r.execution }
+
+// book returns the execution's book of steps, created on first use.
+func (x *execution) book() *stepping.Book {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.steps == nil {
+		x.steps = stepping.NewBook(x.w.recorder, stepsOf{x})
+	}
+	return x.steps
+}
+
+// begunBook returns the execution's book; nil: the handler has recorded nothing.
+func (x *execution) begunBook() *stepping.Book {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.steps
+}
+
+// open returns why the handler may not act in the branch of ctx.
+func (x *execution) open(ctx context.Context) error {
+	if err := x.over(); err != nil {
+		return err
+	}
+	return x.begunBook().Open(ctx)
+}
 
 // Step executes do and stores its result under name. When the handler is executed again, after a
 // failure, a crash, a sleep or a wait, Step returns the stored result and does not call do. The
@@ -39,8 +65,7 @@ func (r *Run[A]) executing() *execution { return r.execution }
 // has locked the run, ErrInvalid for a name or a result that cannot be stored, and the store's.
 // Bounds: store.MaxSteps steps of a run, store.MaxStepSize bytes each, store.MaxStepsSize together.
 func Step[R any](ctx context.Context, run AnyRun, name string, do func(ctx context.Context) (R, error), options ...StepOption) (R, error) {
-	s := run.executing().stepping()
-	text, err := s.step(ctx, name, options, func(ctx context.Context) ([]byte, error) {
+	text, err := run.executing().step(ctx, name, options, func(ctx context.Context) ([]byte, error) {
 		result, err := do(ctx)
 		if err != nil {
 			return nil, err
@@ -56,8 +81,7 @@ func Step[R any](ctx context.Context, run AnyRun, name string, do func(ctx conte
 // transaction each time, so you may call it again when you repeat the transaction. It does not
 // call do, and returns lease.ErrLost, if the run no longer belongs to this attempt.
 func StepIn[R any](ctx context.Context, run AnyRun, tx Tx, name string, do func(ctx context.Context) (R, error)) (R, error) {
-	s := run.executing().stepping()
-	text, err := s.stepIn(ctx, tx, name, func(ctx context.Context) ([]byte, error) {
+	text, err := run.executing().stepIn(ctx, tx, name, func(ctx context.Context) ([]byte, error) {
 		result, err := do(ctx)
 		if err != nil {
 			return nil, err
@@ -96,7 +120,7 @@ const (
 
 // Recorded reports whether a result of this name is stored, without executing anything.
 func (r *Run[A]) Recorded(ctx context.Context, name string) (bool, error) {
-	step, err := r.execution.stepping().recorded(ctx, name)
+	step, err := r.execution.book().Recorded(ctx, name)
 	return err == nil && step != nil && step.Kind == store.StepDone, err
 }
 
@@ -106,7 +130,7 @@ func (r *Run[A]) Recorded(ctx context.Context, name string) (bool, error) {
 func (r *Run[A]) Version(ctx context.Context, name string, n int, old ...string) (int, error) {
 	return Step(ctx, r, name, func(ctx context.Context) (int, error) {
 		for _, name := range old {
-			if step, err := r.execution.stepping().recorded(ctx, name); err != nil || step != nil {
+			if step, err := r.execution.book().Recorded(ctx, name); err != nil || step != nil {
 				return 0, err
 			}
 		}
@@ -172,7 +196,7 @@ func (e *StepError) Error() string { return fmt.Sprintf("step %q: %s", e.Name, e
 // that of a step, or an input that did not come. It is false for a park. A handler compensates
 // where it is true, and nowhere else.
 func Final(err error) bool {
-	if parkedAt(err) != nil {
+	if stepping.ParkedAt(err) != nil {
 		return false
 	}
 	_, failed := errors.AsType[*StepError](err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/heartbeat"
 	"github.com/durable-worker/durable-worker/internal/protocol"
+	"github.com/durable-worker/durable-worker/internal/stepping"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/poller"
 	"github.com/durable-worker/durable-worker/store"
@@ -43,12 +44,13 @@ func NewWorker(db Store, config WorkerConfig) *Worker {
 		back: make(chan struct{}, 1), replaced: make(chan struct{}, 1), id: store.WorkerID{Name: config.Name, Instance: uuid.New()}}
 	w.waits.Init()
 	w.releaser.signal = make(chan struct{}, 1)
-	w.recorder.w = w
 	w.failures.signal = make(chan struct{}, 1)
 	w.counts = config.Tally.Hooks()
 	if db != nil {
 		w.store = observedStore{Store: db, w: w}
 	}
+	w.recorder = stepping.NewRecorder(stepping.Host{Store: w.store, Elapsed: config.Elapsed, Timeout: w.callTimeout,
+		Pause: func(ctx context.Context, d time.Duration) { w.sleep(ctx, w.jittered(d)) }})
 	return w
 }
 

@@ -2,17 +2,13 @@ package durable
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
-	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 )
-
-// nearly is how far an instant may be away for a wait to stay in the handler: putting the run back
-// would take about as long.
-const nearly = 20 * time.Millisecond
 
 // Sleep puts the run back for d, without a slot and without a lease, and spends no attempt. The
 // instant is stored at the first call; a restart, a deploy or a retry in between changes nothing.
@@ -21,152 +17,90 @@ const nearly = 20 * time.Millisecond
 // in the handler: every later step, sleep, enqueue or send returns the same error and has no
 // effect. Zero and less is no sleep.
 func (r *Run[A]) Sleep(ctx context.Context, name string, d time.Duration) error {
-	return r.execution.stepping().sleep(ctx, store.NewWait{Name: name, Kind: store.StepSleep, For: max(d, 0)})
+	return r.execution.book().Sleep(ctx, store.NewWait{Name: name, Kind: store.StepSleep, For: max(d, 0)})
 }
 
 // SleepUntil is Sleep until an instant on the store's clock.
 func (r *Run[A]) SleepUntil(ctx context.Context, name string, t time.Time) error {
-	return r.execution.stepping().sleep(ctx, store.NewWait{Name: name, Kind: store.StepSleep, Until: t})
+	return r.execution.book().Sleep(ctx, store.NewWait{Name: name, Kind: store.StepSleep, Until: t})
 }
 
-func (s *stepping) sleep(ctx context.Context, wait store.NewWait) error {
-	known, err := s.begin(ctx, wait.Name, nil)
-	if err != nil || known == nil && wait.For == 0 && wait.Until.IsZero() {
-		return err
-	}
-	if known == nil {
-		if known, _, err = s.beginWait(ctx, wait); err != nil {
-			return err
-		}
-	}
-	if known.Kind != store.StepSleep {
-		return s.otherKind(wait.Name, known.Kind, store.StepSleep)
-	}
-	left := s.left(known.Until)
-	if left <= nearly {
-		s.x.w.sleep(ctx, left)
-		return context.Cause(ctx)
-	}
-	return s.park(ctx, &parkError{name: wait.Name, until: s.x.w.config.Elapsed() + left})
-}
+// ErrNoInput is the error of a Receive whose deadline has passed before an input came.
+var ErrNoInput = errors.New("durable: no input came in time")
 
-// left is how long it is until an instant on the store's clock.
-func (s *stepping) left(until time.Time) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return max(until.Sub(s.storeNow()), 0)
-}
+// Sender is what takes inputs: a Client, a Store, and a store bound to a transaction.
+type Sender = store.Sender
 
-func (s *stepping) otherKind(name string, is, want store.StepKind) error {
-	return fmt.Errorf("%w: step %q is stored as %q, not as %q: give it another name", ErrInvalid, name, is, want)
-}
+// SendReceipt is the answer to one input.
+type SendReceipt = store.SendReceipt
 
-// beginWait records a wait, and returns what is recorded, with the input if it is there.
-func (s *stepping) beginWait(ctx context.Context, wait store.NewWait) (*store.StepRecord, *store.Input, error) {
-	wait.Holder = s.x.holder()
-	if err := wait.Check(); err != nil {
-		return nil, nil, err
+// Receive waits until an input of this name is sent to the run, by Job.Send, SQL, the command
+// line, the API or a person on a page, and returns its value; the input may have come before.
+// While it waits, the run has no slot and no lease: Receive returns an error, the park, as Sleep
+// does. The deadline is stored at the first call, on the store's clock. When it passes first,
+// Receive returns ErrNoInput, in every execution, and an input of this name is refused from then
+// on. Timeout zero waits forever. A value that is no T is an error that the run's retry policy
+// decides on.
+func Receive[T any](ctx context.Context, run AnyRun, name string, timeout time.Duration) (T, error) {
+	x := run.executing()
+	var value T
+	if timeout < 0 {
+		return value, fmt.Errorf("%w: receive %q: timeout %v: want 0 for none, or more", ErrInvalid, name, timeout)
 	}
-	var found store.RunSteps
-	err := s.underClaim(ctx, "run.wait_not_recorded", "recording a wait failed, will be retried", func(ctx context.Context) (err error) {
-		found, err = s.x.w.store.BeginWait(ctx, wait)
-		return err
-	})
-	if err != nil {
-		return nil, nil, fmt.Errorf("wait %q: %w", wait.Name, err)
+	input, err := x.book().Receive(ctx, name, timeout)
+	switch {
+	case err != nil:
+		return value, err
+	case input.GaveUp:
+		return value, fmt.Errorf("input %q: %w", name, ErrNoInput)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.readAt, s.now, s.stretch = s.x.w.config.Elapsed(), found.Now, true
-	step := found.Steps[0]
-	s.keep(step)
-	if len(found.Inputs) == 0 {
-		return &step, nil, nil
-	}
-	s.inputs[wait.Name] = found.Inputs[0]
-	return &step, &found.Inputs[0], nil
-}
-
-// underClaim makes a call that the store answers with lease.ErrLost when the run is no longer the
-// claim's, and again while another transaction keeps the run locked, for about two seconds.
-func (s *stepping) underClaim(ctx context.Context, event, failed string, call func(context.Context) error) error {
-	r := s.x.reporting()
-	ctx, cancel := r.bounded(ctx, max(r.w.config.Terms.Duration, r.w.callTimeout()))
-	defer cancel()
-	pause := lockedPause
-	for try := 1; ; try++ {
-		err := r.sendAgain(ctx, event, failed, func(ctx context.Context) error {
-			if s.x.over() != nil || r.leaseGone(ctx) {
-				return lease.ErrLost
-			}
-			bounded, cancel := r.bounded(ctx, r.w.callTimeout())
-			defer cancel()
-			return call(bounded)
-		})
-		if !errors.Is(err, ErrConflict) || try == lockedTries {
-			return err
-		}
-		r.w.sleep(ctx, r.w.jittered(pause))
-		pause = min(2*pause, lockedLongest)
-	}
-}
-
-// parkedOutcome makes the outcome of an execution that has ended with a park: the run is due when
-// the first of its waits is over.
-func (x *execution) parkedOutcome() store.Outcome {
-	s := x.stepping()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	after := store.MaxDelay
-	for _, p := range s.parks {
-		if p.until >= 0 {
-			after = min(after, max(p.until-x.w.config.Elapsed(), 0))
-		}
-	}
-	return store.Outcome{Kind: store.Snoozed, After: after}
-}
-
-// looks are the inputs that the run waits for, after an execution that has ended with a park.
-func (x *execution) looks() (looks []store.Look) {
-	x.mu.Lock()
-	s := x.steps
-	x.mu.Unlock()
-	if s == nil {
-		return nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, p := range s.parks {
-		if p.input {
-			looks = append(looks, store.Look{Run: x.run.ID, Name: p.name})
-		}
-	}
-	return looks
-}
-
-// ignoredPark is the error of a handler that has parked and does not return the park.
-func ignoredPark(park, err error) error {
+	text, err := x.unsealNamed(InputPart, name, input.Value)
 	if err == nil {
-		return fmt.Errorf("handler ignored that it was %s: it must return the error of the step, the sleep or the wait", park.Error())
+		err = json.Unmarshal(text, &value)
 	}
-	return fmt.Errorf("handler ignored that it was %s: %w", park.Error(), err)
+	if err != nil {
+		return value, fmt.Errorf("input %q is no %T: %w", name, value, err)
+	}
+	return value, nil
 }
 
-// charged is the run with the attempts that its stretch of life has been charged with: a wait that
-// this execution has recorded began a new one.
-func (x *execution) charged() *store.ClaimedRun {
-	x.mu.Lock()
-	s := x.steps
-	x.mu.Unlock()
-	if s == nil {
-		return x.run
+// Parallel executes functions concurrently and waits for all of them. Each is a branch of the
+// handler by itself: when one is parked, at a Receive for instance, the others go on to their ends
+// before the run is put back. Steps in different functions need different names, as everywhere.
+//
+// The error is that of the first function, in the order of the arguments, that failed; if none
+// did, the park of one that was parked. A function that panics makes Parallel panic when all
+// have returned.
+func Parallel(ctx context.Context, run AnyRun, branches ...func(ctx context.Context) error) error {
+	return run.executing().book().Parallel(ctx, branches)
+}
+
+// Send sends a value to a run of the job under a name, through a Client, a Store, or a store bound
+// to your transaction, and makes the run due if it waits for it. The first value of a name stands:
+// the same again is no error, another is ErrConflict, and so is one for a run that has ended or
+// has given up waiting. A run that does not exist is ErrNotFound.
+func (j Job[A]) Send(ctx context.Context, to Sender, id RunID, name string, value any) (SendReceipt, error) {
+	return j.send(ctx, to, store.NewInput{Run: id, Name: name}, value)
+}
+
+// SendTo is Send to the unfinished run that holds a unique key of the job: who sends often knows
+// the order, and not the run.
+func (j Job[A]) SendTo(ctx context.Context, to Sender, key, name string, value any) (SendReceipt, error) {
+	return j.send(ctx, to, store.NewInput{Job: j.name, Key: key, Name: name}, value)
+}
+
+func (j Job[A]) send(ctx context.Context, to Sender, input store.NewInput, value any) (SendReceipt, error) {
+	if j.fault != nil {
+		return SendReceipt{}, fmt.Errorf("%w: %w", ErrInvalid, j.fault)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.stretch {
-		return x.run
+	clear, err := json.Marshal(value)
+	if err != nil {
+		return SendReceipt{}, fmt.Errorf("send %q: %w: %w", input.Name, ErrInvalid, err)
 	}
-	run := *x.run
-	run.Attempt = 1
-	return &run
+	input.Digest = store.DigestOf(input.Name, clear)
+	input.Value, err = seal(j.policy.codec, CodecInfo{Job: j.name, Part: InputPart, Run: input.Run, Name: input.Name}, clear)
+	if err != nil {
+		return SendReceipt{}, fmt.Errorf("send %q: %w: %w", input.Name, ErrInvalid, err)
+	}
+	return to.Send(ctx, input)
 }

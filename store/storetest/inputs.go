@@ -204,8 +204,11 @@ func inputWhileExecuting(t *testing.T, f *fixture) {
 	worker, holder := f.held()
 	f.beginWait(store.NewWait{Holder: holder, Name: "approved", Kind: store.StepInput, For: time.Hour})
 	f.send(approval(holder.Run, `1`))
-	if result := f.release(); result.Released != 0 || result.Next < 0 {
-		t.Fatalf("while the run is executing: %+v, want that its notice is put back", result)
+	for range 2 {
+		if result := f.release(); result.Released != 0 || result.Next < 0 {
+			t.Fatalf("while the run is executing: %+v, want that its notice is put back", result)
+		}
+		f.advance(time.Second)
 	}
 	f.settle(one(holder.Claim, worker, holder.Run, store.Outcome{Kind: store.Snoozed, After: time.Hour}))
 	deadline := time.Now().Add(patience)

@@ -25,10 +25,10 @@ const (
 	// RoleWorker runs workers and operators' verbs: everything but migrations.
 	RoleWorker Role = "worker"
 	// RoleProducer enqueues, also within transactions of its own, replaces
-	// pending runs by their keys, sends inputs to runs, and waits for results.
-	// It can make workers
-	// execute any job with any args, and read those of all runs; it cannot claim,
-	// end or delete a run, nor change a queue or a schedule.
+	// pending runs by their keys, sends inputs to runs, and waits for results. It
+	// can make workers execute any job with any args, and read those of all runs;
+	// it cannot read what others have sent, claim, end or delete a run, nor change
+	// a queue or a schedule.
 	RoleProducer Role = "producer"
 	// RoleReader reads everything, args and results included.
 	RoleReader Role = "reader"

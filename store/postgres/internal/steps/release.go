@@ -2,6 +2,7 @@ package steps
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -51,7 +52,11 @@ func (s *Steps) Release(ctx context.Context, request store.ReleaseRequest) (stor
 		if taken = append(taken, looks...); len(taken) == 0 {
 			return nil
 		}
-		due, err = s.releaseTaken(ctx, tx, taken)
+		var again time.Duration
+		due, again, err = s.releaseTaken(ctx, tx, taken)
+		if again > 0 && (result.Next < 0 || again < result.Next) {
+			result.Next = again
+		}
 		return err
 	})
 	if err != nil {
@@ -130,8 +135,8 @@ type released struct {
 }
 
 // releaseTaken locks the runs of notices, makes due those that can be, and puts back what has to
-// be looked at again.
-func (s *Steps) releaseTaken(ctx context.Context, tx pgx.Tx, taken []notice) ([]released, error) {
+// be looked at again: the first of it after the pause that is returned.
+func (s *Steps) releaseTaken(ctx context.Context, tx pgx.Tx, taken []notice) (due []released, again time.Duration, err error) {
 	var ids conn.UUIDs
 	for i := range taken {
 		ids = append(ids, taken[i].run)
@@ -153,7 +158,7 @@ func (s *Steps) releaseTaken(ctx context.Context, tx pgx.Tx, taken []notice) ([]
 		return rows.Err()
 	})
 	if err := s.db.Send(ctx, tx, b); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	var free, back noticed
 	for _, n := range taken {
@@ -164,7 +169,11 @@ func (s *Steps) releaseTaken(ctx context.Context, tx pgx.Tx, taken []notice) ([]
 			back.add(n)
 		}
 	}
-	return s.write(ctx, tx, &free, &back)
+	if len(back.pauses) > 0 {
+		again = conn.FromMicro(slices.Min(back.pauses))
+	}
+	due, err = s.write(ctx, tx, &free, &back)
+	return due, again, err
 }
 
 // noticed are notices as the arrays of a statement.

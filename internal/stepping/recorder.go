@@ -1,25 +1,26 @@
-package durable
+package stepping
 
 import (
 	"context"
 	"sync"
-	"time"
 
-	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// recorder writes the steps of all handlers of a worker. One write is under way at a time, and
-// takes all steps that have come during the one before: a step alone waits for nobody, and many
+// Recorder writes the steps of all handlers of a worker. One write is under way at a time, and
+// takes all steps that have come during the one before: a step alone waits for none, and many
 // share a transaction. The caller whose step comes first writes for all; then the first of those
 // that have come meanwhile does.
-type recorder struct {
-	w *Worker
+type Recorder struct {
+	host Host
 
 	mu      sync.Mutex
 	waiting []*recording
 	writing bool
 }
+
+// NewRecorder returns the recorder of a worker.
+func NewRecorder(host Host) *Recorder { return &Recorder{host: host} }
 
 // Bounds of one write.
 const (
@@ -40,7 +41,7 @@ type recording struct {
 func (r *recording) size() int { return 64 + len(r.step.Value) + len(r.step.Error) }
 
 // record stores a step with others, and returns the store's verdict.
-func (c *recorder) record(step store.NewStep) (store.StepVerdict, error) {
+func (c *Recorder) record(step store.NewStep) (store.StepVerdict, error) {
 	own := &recording{step: step, leads: make(chan struct{}), written: make(chan struct{})}
 	c.mu.Lock()
 	c.waiting = append(c.waiting, own)
@@ -69,11 +70,11 @@ func (c *recorder) record(step store.NewStep) (store.StepVerdict, error) {
 
 // take takes what one write may hold, never one step of a run twice. The step of the caller who
 // leads is the first.
-func (c *recorder) take() (batch []*recording) {
+func (c *Recorder) take() (batch []*recording) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	type key struct {
-		run  RunID
+		run  store.RunID
 		name string
 	}
 	taken, bytes := map[key]bool{}, 0
@@ -93,14 +94,14 @@ func (c *recorder) take() (batch []*recording) {
 }
 
 // write makes one call of the store. It ends with no caller's context, as others wait for it too.
-func (c *recorder) write(batch []*recording) {
+func (c *Recorder) write(batch []*recording) {
 	steps := make([]store.NewStep, len(batch))
 	for i, r := range batch {
 		steps[i] = r.step
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), c.w.callTimeout())
+	ctx, cancel := context.WithTimeout(context.Background(), c.host.Timeout())
 	defer cancel()
-	verdicts, err := c.w.store.RecordSteps(ctx, steps)
+	verdicts, err := c.host.Store.RecordSteps(ctx, steps)
 	for i, r := range batch {
 		if r.err = err; err == nil {
 			r.verdict = verdicts[i]
@@ -108,44 +109,31 @@ func (c *recorder) write(batch []*recording) {
 	}
 }
 
-const (
-	// lockedPause and lockedTries bound how often a step is sent again whose run another
-	// transaction has locked: about two seconds.
-	lockedPause   = 5 * time.Millisecond
-	lockedLongest = 200 * time.Millisecond
-	lockedTries   = 15
-)
-
-// record stores a step of the run. A store that does not answer is tried again as for a
-// checkpoint; what it refuses together with others is tried alone.
-func (x *execution) record(ctx context.Context, step store.NewStep) (verdict store.StepVerdict, err error) {
-	r := x.reporting()
-	ctx, cancel := r.bounded(ctx, max(r.w.config.Terms.Duration, r.w.callTimeout()))
-	defer cancel()
-	pause := lockedPause
-	for try := 1; ; try++ {
+// recordSteadily stores a step, first together with others; what is refused together is tried
+// alone.
+func (b *Book) recordSteadily(ctx context.Context, step store.NewStep) (verdict store.StepVerdict, err error) {
+	failure := Failure{"run.step_not_recorded", "recording a step failed, will be retried"}
+	err = b.steadily(ctx, func() error {
 		together := true
-		err = r.sendAgain(ctx, "run.step_not_recorded", "recording a step failed, will be retried", func(ctx context.Context) (err error) {
-			if x.over() != nil || r.leaseGone(ctx) {
-				return lease.ErrLost
-			}
+		err := b.x.Again(ctx, failure, func(ctx context.Context) (err error) {
 			if together {
 				together = false
-				verdict, err = r.w.recorder.record(step)
+				verdict, err = b.recorder.record(step)
 				return err
 			}
-			bounded, cancel := r.bounded(ctx, r.w.callTimeout())
-			defer cancel()
-			verdicts, err := r.w.store.RecordSteps(bounded, []store.NewStep{step})
+			verdicts, err := b.host.Store.RecordSteps(ctx, []store.NewStep{step})
 			if err == nil {
 				verdict = verdicts[0]
 			}
 			return err
 		})
-		if err != nil || verdict != store.StepLocked || try == lockedTries {
-			return verdict, err
+		if err == nil && verdict == store.StepLocked {
+			return store.ErrConflict
 		}
-		r.w.sleep(ctx, r.w.jittered(pause))
-		pause = min(2*pause, lockedLongest)
+		return err
+	})
+	if verdict == store.StepLocked {
+		err = nil
 	}
+	return verdict, err
 }

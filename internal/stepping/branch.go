@@ -1,4 +1,4 @@
-package durable
+package stepping
 
 import (
 	"context"
@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// parkError says that a run is put back until an instant, or until an input comes. It is how a
+// ParkError says that a run is put back until an instant, or until an input comes. It is how a
 // step's retry, a sleep and a wait end an execution.
-type parkError struct {
-	name  string
-	until time.Duration // on the worker's monotonic clock; negative: there is no end
-	input bool          // an input of this name ends it earlier
+type ParkError struct {
+	Name  string
+	Until time.Duration // on the worker's monotonic clock; negative: there is no end
+	Input bool          // an input of this name ends it earlier
 }
 
 // Error says at which step the run was put back.
-func (e *parkError) Error() string { return fmt.Sprintf("parked at %q", e.name) }
+func (e *ParkError) Error() string { return fmt.Sprintf("parked at %q", e.Name) }
 
-// parkedAt finds a park in an error, however that is wrapped.
-func parkedAt(err error) (park *parkError) {
+// ParkedAt finds a park in an error, however that is wrapped.
+func ParkedAt(err error) (park *ParkError) {
 	defer func() {
 		if recover() != nil { // a method of the user's own error
 			park = nil
@@ -28,6 +28,14 @@ func parkedAt(err error) (park *parkError) {
 	}()
 	errors.As(err, &park)
 	return park
+}
+
+// IgnoredPark is the error of a handler that was parked and has returned another error, or nil.
+func IgnoredPark(park, err error) error {
+	if err == nil {
+		return fmt.Errorf("handler ignored that it was %s: it must return the error of the step, the sleep or the wait", park.Error())
+	}
+	return fmt.Errorf("handler ignored that it was %s: %w", park.Error(), err)
 }
 
 // branch is one line of a handler that goes on by itself: the handler's, or a function's that
@@ -65,26 +73,21 @@ func (b *branch) isClosed() error {
 }
 
 // branchOf returns the branch that ctx belongs to.
-func (s *stepping) branchOf(ctx context.Context) *branch {
-	if b, is := ctx.Value(branchKey{}).(*branch); is {
-		return b
+func (b *Book) branchOf(ctx context.Context) *branch {
+	if within, is := ctx.Value(branchKey{}).(*branch); is {
+		return within
 	}
-	return &s.root
+	return &b.root
 }
 
-// Parallel executes functions concurrently and waits for all of them. Each is a branch of the
-// handler by itself: when one is parked, at a Receive for instance, the others go on to their ends
-// before the run is put back. Steps in different functions need different names, as everywhere.
-//
-// The error is that of the first function, in the order of the arguments, that failed; if none
-// did, the park of one that was parked. A function that panics makes Parallel panic when all
-// have returned.
-func Parallel(ctx context.Context, run AnyRun, branches ...func(ctx context.Context) error) error {
-	s := run.executing().stepping()
-	outer := s.branchOf(ctx)
-	if err := s.open(ctx); err != nil {
+// Parallel executes functions concurrently, each as a branch of its own, and waits for all of
+// them. The error is that of the first that failed; if none did, the park of one that was parked.
+// If a function panics, so does Parallel, when all have returned.
+func (b *Book) Parallel(ctx context.Context, branches []func(ctx context.Context) error) error {
+	if err := b.Open(ctx); err != nil {
 		return err
 	}
+	outer := b.branchOf(ctx)
 	errs, panics := make([]error, len(branches)), make([]any, len(branches))
 	var all sync.WaitGroup
 	for i, f := range branches {
@@ -97,7 +100,7 @@ func Parallel(ctx context.Context, run AnyRun, branches ...func(ctx context.Cont
 	all.Wait()
 	var parked error
 	for i, err := range errs {
-		switch park := parkedAt(err); {
+		switch park := ParkedAt(err); {
 		case panics[i] != nil:
 			panic(panics[i])
 		case park != nil:
