@@ -20,7 +20,8 @@ type runPage struct {
 	Why     operate.Explanation
 	Events  []event
 	Seen    seen
-	Masked  bool // a rule hides something that this person may have revealed
+	Masked  bool       // a rule hides something that this person may have revealed
+	Steps   *stepsView // nil: there are none
 	Changes []store.Change
 	Can     map[string]bool
 	Copies  []copied // for operators: they have the args
@@ -82,6 +83,11 @@ func (d *dashboard) run(ctx context.Context, r *request) (view, error) {
 	if shown.Why, err = r.do.Explain(ctx, id); err != nil {
 		return view{}, err
 	}
+	steps, err := r.do.StepsOf(ctx, &record)
+	if err != nil {
+		return view{}, err
+	}
+	shown.Steps = stepsOf(&steps)
 	for i := range shown.Why.Blockers {
 		if b := &shown.Why.Blockers[i]; b.Kind == operate.BlockerKept && b.EndsAt != nil {
 			shown.Kept = stampOf(b.EndsAt, r.now)
