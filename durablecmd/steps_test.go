@@ -77,6 +77,10 @@ func TestARunThatWaitsForAnInputIsShownAndSentIt(t *testing.T) {
 	require.Regexp(t, `(?m)^input +it waits for the input "approved", at most for another 59 min`, why)
 	require.Contains(t, why, "durable-worker runs send "+id+" approved --value JSON")
 
+	require.Regexp(t, `a\\u202eb +done .*"token":"canary"`, do(0, "runs", "reveal", id, "--reason", "ticket").stdout)
+	require.Contains(t, do(0, "runs", "reveal", id, "--json").stdout, `"token": "canary"`)
+	require.Contains(t, do(0, "audit", "list", "--json", "--action", "reveal").stdout, "ticket")
+
 	require.Contains(t, do(2, "runs", "send", id, "approved", "--value", "yes").stderr, "--value: not valid JSON")
 	require.Contains(t, do(2, "runs", "send", id, "approved").stderr, "--value")
 	require.Contains(t, do(2, "runs", "send", id, "--value", "1").stderr, "the name of the input")
@@ -94,7 +98,7 @@ func TestARunThatWaitsForAnInputIsShownAndSentIt(t *testing.T) {
 	eventually(t, env, "succeeded", "runs", "show", id)
 	require.Regexp(t, `(?m)^note +\S+ ago +\S+@\S+ +7 +{"a":1}$`, do(0, "runs", "steps", id, "--values").stdout)
 	require.NotContains(t, do(0, "runs", "show", id).stdout, "waits for")
-	require.Contains(t, do(1, "runs", "send", id, "late", "--value", "1").stderr, "the run has ended: it is succeeded: conflict")
+	require.Contains(t, do(1, "runs", "send", id, "late", "--value", "1").stderr, "conflict: input \"late\" of run "+id+": the run has ended")
 	s.signal()
 	require.Equal(t, 0, s.ends())
 }

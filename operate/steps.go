@@ -71,7 +71,11 @@ func (o *Operator) StepsOf(ctx context.Context, run *store.Record) (StepList, er
 	if err != nil {
 		return StepList{}, err
 	}
-	rule := rules.of(run.Job)
+	return o.listed(run, &recorded, rules.of(run.Job)), nil
+}
+
+// listed is what is shown of steps under a rule.
+func (o *Operator) listed(run *store.Record, recorded *store.RunSteps, rule *Redaction) StepList {
 	list := StepList{Run: run.ID, At: recorded.Now, Steps: []Step{}, Inputs: []Input{}, Waits: []Wait{}}
 	for i := range recorded.Steps {
 		list.Steps = append(list.Steps, o.shownStep(rule, &recorded.Steps[i]))
@@ -79,10 +83,10 @@ func (o *Operator) StepsOf(ctx context.Context, run *store.Record) (StepList, er
 	for i := range recorded.Inputs {
 		list.Inputs = append(list.Inputs, o.shownInput(rule, &recorded.Inputs[i]))
 	}
-	for _, wait := range waitsOf(run, &recorded) {
+	for _, wait := range waitsOf(run, recorded) {
 		list.Waits = append(list.Waits, Wait{Name: wait.Name, Kind: wait.Kind, Since: wait.At, Until: someInstant(wait.Until)})
 	}
-	return list, nil
+	return list
 }
 
 func (o *Operator) shownStep(rule *Redaction, step *store.StepRecord) Step {

@@ -58,6 +58,9 @@ func TestStepsAreListedAndForgottenAndInputsSent(t *testing.T) {
 		blocker := b.want(200, "GET", "/runs/"+id+"/explain", "")["blockers"].([]any)
 		require.Contains(t, kindsOf(blocker), "input")
 
+		shown := b.want(200, "POST", "/runs/"+id+"/reveal", `{"reason":"ticket"}`)["steps"].([]any)[0].(map[string]any)
+		require.Equal(t, map[string]any{"token": "rule-canary", "n": "value-canary"}, shown["value"])
+
 		to := "/runs/" + id + "/inputs/"
 		require.Equal(t, "invalid", b.want(400, "PUT", to+"approved", `{"a":`)["code"])
 		b.want(400, "PUT", to+"approved", "")

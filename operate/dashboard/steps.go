@@ -3,6 +3,7 @@ package dashboard
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,6 +58,12 @@ func stepsOf(list *operate.StepList) *stepsView {
 		shown.Inputs = append(shown.Inputs, inputLine{input, valueOf(input.Value, input.Size, &left)})
 	}
 	return shown
+}
+
+// masks reports whether a rule hides something of steps, or of inputs.
+func masks(list *operate.StepList) bool {
+	return slices.ContainsFunc(list.Steps, func(step operate.Step) bool { return operate.ShowsMask(step.Value) }) ||
+		slices.ContainsFunc(list.Inputs, func(input operate.Input) bool { return operate.ShowsMask(input.Value) })
 }
 
 var stepIcons = map[store.StepKind]string{ //nolint:gochecknoglobals // a constant table

@@ -64,6 +64,12 @@ func TestTheStepsOfARunAreShownAndItsInputIsSent(t *testing.T) {
 		has(t, page, "Steps", "charge", "1 failed try", "textcanary&lt;b&gt;", "valuecanary", "Waits for <em>ok&lt;img", "Send…", "waits for the input")
 		lacks(t, page, "rulecanary", "<img src", "valuecanary<script>", "textcanary<b>", "\u202e")
 
+		has(t, page, "Reveal…")
+		shown := s.do("POST", path+"/reveal", form("reason", "ticket 4711"))
+		has(t, shown.body, "rulecanary", "Steps and inputs")
+		lacks(t, shown.body, "<img src", "valuecanary<script>")
+		s.audited("run", id.String(), "reveal")
+
 		asked := s.get(path + "/send?" + form("name", "ok"+hostileStep).Encode())
 		has(t, asked, "Send the input", "Value", "The first value of a name stands", "&lt;img src")
 		lacks(t, asked, "<img src", "\u202e")

@@ -394,8 +394,8 @@ class Client:
         return self._call("POST", f"/runs/{urllib.parse.quote(str(id), safe='')}/retry", {}, {}, body)
 
     def reveal_run(self, id, body=None):
-        """One run with what a rule hides of its args, result and checkpoint. The audit log says who has seen
-        it.
+        """One run with what a rule hides of its args, result, checkpoint, steps and inputs. The audit log
+        says who has seen it.
 
         body: Reason.
         """
