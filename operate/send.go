@@ -29,7 +29,7 @@ type SentInput struct {
 }
 
 // Send sends an input to a run on behalf of the Actor, who is stored with it. The first value of
-// a name stands: the same again changes nothing, and another one is ErrConflict, as is one for a
+// a name counts: the same again changes nothing, and another one is ErrConflict, as is one for a
 // run that has ended, or has given up waiting for it. A value is stored as it is: the inputs of a
 // job with a codec are sent by code that has the codec.
 func (a *Actor) Send(ctx context.Context, order InputOrder) (SentInput, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -15,24 +16,31 @@ import (
 	"github.com/durable-worker/durable-worker/store/memory"
 )
 
-// parked executes a handler until it has parked its run for long, and returns that.
-func parked(t *testing.T, db store.Store, handler func(context.Context, *durable.Run[int]) error) store.RunID {
+// parked enqueues a run, and executes it until its handler has parked it in a step of this name.
+func parked(t *testing.T, db store.Store, handler func(context.Context, *durable.Run[int]) error, step string) store.RunID {
 	t.Helper()
-	job := durable.NewJob[int]("order")
-	worker := durable.NewWorker(db, durable.WorkerConfig{})
-	durable.Register(worker, job, handler)
-	receipt, err := job.Enqueue(t.Context(), durable.NewClient(db), 1)
+	receipt, err := durable.NewJob[int]("order").Enqueue(t.Context(), durable.NewClient(db), 1)
 	require.NoError(t, err)
+	work(t, db, handler, receipt.ID, step)
+	return receipt.ID
+}
+
+// work executes runs until a handler has parked this one in a step of this name.
+func work(t *testing.T, db store.Store, handler func(context.Context, *durable.Run[int]) error, id store.RunID, step string) {
+	t.Helper()
+	worker := durable.NewWorker(db, durable.WorkerConfig{})
+	durable.Register(worker, durable.NewJob[int]("order"), handler)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- worker.Run(ctx) }()
 	require.Eventually(t, func() bool {
-		record, err := db.Run(t.Context(), receipt.ID)
-		return err == nil && record.State == store.Pending && record.Fence > 0 && time.Until(record.DueAt) > time.Minute
+		record, err := db.Run(t.Context(), id)
+		recorded, fault := db.Steps(t.Context(), id)
+		return err == nil && fault == nil && record.State == store.Pending &&
+			slices.ContainsFunc(recorded.Steps, func(s store.StepRecord) bool { return s.Name == step && s.Until.Before(record.DueAt.Add(time.Second)) })
 	}, time.Minute, 5*time.Millisecond)
 	stop()
 	require.NoError(t, <-ended)
-	return receipt.ID
 }
 
 // TestARunIsExplainedByItsWaits: by those that are open, and by no others.
@@ -41,7 +49,7 @@ func TestARunIsExplainedByItsWaits(t *testing.T) {
 	db := memory.New(memory.Config{})
 	o := operate.New(db, operate.Config{}).As("ann")
 	defer o.Close()
-	id := parked(t, db, func(ctx context.Context, run *durable.Run[int]) error {
+	handler := func(ctx context.Context, run *durable.Run[int]) error {
 		if err := run.Sleep(ctx, "short", 50*time.Millisecond); err != nil {
 			return err
 		}
@@ -49,7 +57,8 @@ func TestARunIsExplainedByItsWaits(t *testing.T) {
 			return err
 		}
 		return run.Sleep(ctx, "long", 100*time.Hour)
-	})
+	}
+	id := parked(t, db, handler, "first")
 	kinds := func() (kinds []operate.BlockerKind) {
 		e, err := o.Explain(t.Context(), id)
 		require.NoError(t, err)
@@ -72,13 +81,14 @@ func TestARunIsExplainedByItsWaits(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, kinds(), "it is due")
 
-	long := parked(t, db, func(ctx context.Context, run *durable.Run[int]) error { return run.Sleep(ctx, "long", 100*time.Hour) })
-	e, err := o.Explain(t.Context(), long)
+	work(t, db, handler, id, "long")
+	require.Equal(t, []operate.BlockerKind{operate.BlockerAsleep}, kinds(), "the input has come, before its deadline")
+	e, err := o.Explain(t.Context(), id)
 	require.NoError(t, err)
 	require.Contains(t, e.Summary, `it sleeps in its step "long": that is over in 4 d 3 h`)
-	_, err = o.Cancel(t.Context(), "", long)
+	_, err = o.Cancel(t.Context(), "", id)
 	require.NoError(t, err)
-	list, err = o.Steps(t.Context(), long)
+	list, err = o.Steps(t.Context(), id)
 	require.NoError(t, err)
 	require.Empty(t, list.Waits, "it has ended")
 }
@@ -136,7 +146,7 @@ func TestAStepOfARunThatExecutesIsNotForgotten(t *testing.T) {
 		_, err := o.ForgetSteps(ctx, run.ID, "one")
 		require.ErrorIs(t, err, store.ErrConflict)
 		return run.Sleep(ctx, "long", time.Hour)
-	})
+	}, "long")
 	forgotten, err := o.ForgetSteps(t.Context(), id, "one")
 	require.NoError(t, err)
 	require.Equal(t, operate.Forgotten{Run: id, Steps: 1}, forgotten)

@@ -63,7 +63,7 @@ func (c *call) named() (store.RunID, string, error) {
 	}
 	name := c.r.PathValue("name")
 	if err := store.CheckStepName(name); err != nil {
-		return id, name, wire.InQuery("name", err.Error())
+		return id, name, wire.InQuery("name", "%v", err)
 	}
 	return id, name, nil
 }

@@ -71,7 +71,7 @@ func TestTheStepsOfARunAreShownAndItsInputIsSent(t *testing.T) {
 		s.audited("run", id.String(), "reveal")
 
 		asked := s.get(path + "/send?" + form("name", "ok"+hostileStep).Encode())
-		has(t, asked, "Send the input", "Value", "The first value of a name stands", "&lt;img src")
+		has(t, asked, "Send the input", "Value", "The first value of a name counts", "&lt;img src")
 		lacks(t, asked, "<img src", "\u202e")
 		require.Equal(t, 400, s.do("GET", path+"/send", nil).status, "an input has a name")
 		send := func(value string) answer {

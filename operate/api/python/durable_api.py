@@ -370,7 +370,7 @@ class Client:
         return self._call("GET", f"/runs/{urllib.parse.quote(str(id), safe='')}/explain", {}, {})
 
     def send_input(self, id, name, body):
-        """Send an input to a run. The first value of a name stands; another one, and one for a run that has
+        """Send an input to a run. The first value of a name counts; another one, and one for a run that has
         ended, is a conflict.
 
         name: Of the step or the input, without control characters.
