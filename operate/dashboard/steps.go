@@ -92,7 +92,7 @@ func (d *dashboard) askSend(ctx context.Context, r *request) (view, error) {
 		return view{}, fmt.Errorf("%w: input: %w", store.ErrInvalid, err)
 	}
 	return r.ask("runs", question{To: path + "/send", Title: fmt.Sprintf("Send the input %q to this run of %s", name, record.Job), Verb: "Send", Keep: "Not now", Back: path,
-		Says: "The run gets the value, and goes on if it waits for it. It keeps who has sent it. The first value of a name counts: no one can send another one later.",
+		Says: "The run gets the value, and continues if it waits for it. It keeps who has sent it. The first value of a name counts: no one can send another one later.",
 		Rows: [][]input{{{Name: "value", Label: "Value", Kind: "long", Value: r.form.Get("value"), Note: "JSON"}}}}, "name", name), nil
 }
 
