@@ -70,8 +70,8 @@ func WithCodec(c Codec) Option {
 	return Option{"WithCodec", onlyJob, func(p *policy) { p.codec = c }}
 }
 
-// Redacted hides values of the args, results and checkpoints of the job's runs from all
-// who read through the commands, the API and the pages: they see a mask. Paths are members
+// Redacted hides values of the args, results, checkpoints, steps and inputs of the job's runs
+// from all who read through the commands, the API and the pages: they see a mask. Paths are members
 // separated by dots, such as card.number, in any case; * is any member, and ** before the
 // rest any depth. What is stored, and what handlers get, stays as it is. Workers declare it with the
 // job, so it also holds in programs that do not have this code.
