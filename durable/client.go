@@ -6,9 +6,10 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/internal/await"
+	"github.com/durable-worker/durable-worker/store"
 )
 
-// Client enqueues runs and waits for their results. Its methods may be called
+// Client enqueues runs, waits for their results and schedules. Its methods may be called
 // concurrently.
 type Client struct {
 	to    Enqueuer // where its runs go: the store, or a store on behalf of a run
@@ -42,18 +43,40 @@ func (c *Client) Enqueue(ctx context.Context, runs ...NewRun) (receipts []Receip
 	}
 	ctx, runs, ended := observeEnqueue(ctx, c.hook, runs)
 	defer func() { ended(err) }()
+	err = again(ctx, func(ctx context.Context) error {
+		receipts, err = c.to.Enqueue(ctx, runs...)
+		return err
+	})
+	return receipts, err
+}
+
+// again repeats a call whose answer may have been lost.
+func again(ctx context.Context, do func(ctx context.Context) error) error {
 	for try := 1; ; try++ {
 		within, cancel := context.WithTimeout(ctx, enqueueLimit)
-		receipts, err = c.to.Enqueue(within, runs...)
+		err := do(within)
 		cancel()
 		if err == nil || refused(err) || ctx.Err() != nil || try == enqueueTries {
-			return receipts, err
+			return err
 		}
 		pause := time.Duration(float64(50*time.Millisecond<<(2*try-2)) * (0.5 + rand.Float64())) //nolint:gosec // spreads load
 		select {
 		case <-ctx.Done():
-			return nil, err
+			return err
 		case <-time.After(pause):
 		}
 	}
+}
+
+// PutSchedule makes a Client a Scheduler, for Job.Schedule. A call whose reply was lost is
+// repeated, as by Enqueue.
+func (c *Client) PutSchedule(ctx context.Context, s store.Schedule) error {
+	return again(ctx, func(ctx context.Context) error { return c.store.PutSchedule(ctx, s) })
+}
+
+// ChangeSchedule pauses, resumes or deletes a schedule on behalf of by, a person or a program;
+// ErrNotFound when there is none of the name. A call whose reply was lost is repeated, so
+// ErrNotFound may also say that an earlier try has deleted it.
+func (c *Client) ChangeSchedule(ctx context.Context, name string, action store.ScheduleAction, by string) error {
+	return again(ctx, func(ctx context.Context) error { return c.store.ChangeSchedule(ctx, name, action, by) })
 }

@@ -211,7 +211,7 @@ func (r *reports) sendAgain(ctx context.Context, report store.Report) error {
 	for try := 1; ; try++ {
 		err := r.reportOnce(ctx, report)
 		switch {
-		case err == nil || refused(err) || errors.Is(err, ErrNotFound):
+		case err == nil || refused(err):
 			return err
 		case r.leaseGone(ctx):
 			return lease.ErrLost

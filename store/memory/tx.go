@@ -28,6 +28,8 @@ type Tx struct {
 	receipts []store.Receipt               // what was answered for each
 	holds    map[store.RunID]lease.ClaimID // guarded or completed
 	done     map[store.RunID]store.Completion
+
+	schedules map[string]*scheduling // by name
 }
 
 // Begin begins a transaction. It holds nothing that would have to be given
@@ -78,6 +80,9 @@ func (t *Tx) commit() error {
 	if !slices.Equal(t.after().take(t.runs), t.receipts) {
 		return fmt.Errorf("commit: a unique key of one of the runs has changed hands since it was enqueued: %w", store.ErrConflict)
 	}
+	if err := t.checkSchedules(); err != nil {
+		return err
+	}
 	now := s.now()
 	for id, c := range t.done {
 		r := s.runs[id]
@@ -85,7 +90,7 @@ func (t *Tx) commit() error {
 	}
 	s.take(t.runs)
 	s.hintIf(false)
-	return nil
+	return t.changeSchedules()
 }
 
 // Rollback forgets what was done through the transaction. After Commit it does

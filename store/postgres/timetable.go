@@ -156,11 +156,8 @@ func (s *Store) SaveSchedule(ctx context.Context, edited store.Schedule, by stri
 	if err := store.CheckSchedule(edited); err != nil {
 		return fmt.Errorf("save schedule: %w", err)
 	}
-	p := queries.CreateScheduleParams{
-		Name: edited.Name, Spec: string(edited.Spec()), Job: edited.Job, Queue: edited.Queue, Priority: int16(edited.Priority), //nolint:gosec // checked
-		MaxAttempts: int32(edited.MaxAttempts), Timeout: conn.Micro(edited.Timeout), OnCrash: int16(edited.OnCrash), //nolint:gosec // checked
-		Args: string(edited.Args), Tags: edited.Tags, Limits: store.LimitTexts(edited.Limits), Paused: edited.Paused,
-	}
+	p := scheduleParams(&edited)
+	p.Edited = true
 	set := laneSet{lane{p.Queue, p.Job, p.Priority}: 0}
 	return s.change(ctx, edited.Name, by, func(tx pgx.Tx, q *queries.Queries, one *queries.LockScheduleRow) (string, error) {
 		var generation int64
@@ -181,7 +178,7 @@ func (s *Store) SaveSchedule(ctx context.Context, edited store.Schedule, by stri
 			return rules.Created, err
 		}
 		keep := rules.SameSpecTimes(&edited, []byte(one.Spec))
-		return rules.Edited, q.EditSchedule(ctx, queries.EditScheduleParams{Keep: keep, Spec: p.Spec, Job: p.Job, Queue: p.Queue, Priority: p.Priority,
+		return rules.Edited, q.EditSchedule(ctx, queries.EditScheduleParams{Edited: true, Keep: keep, Spec: p.Spec, Job: p.Job, Queue: p.Queue, Priority: p.Priority,
 			MaxAttempts: p.MaxAttempts, Timeout: p.Timeout, OnCrash: p.OnCrash, Args: p.Args, Tags: p.Tags, Limits: p.Limits, ID: one.ID})
 	})
 }

@@ -167,32 +167,7 @@ func (s *Store) ChangeSchedule(ctx context.Context, name string, action store.Sc
 		return fmt.Errorf("change schedule: %w", err)
 	}
 	err := s.write(ctx, reclaims, func(ctx context.Context, c *change) error {
-		known, err := c.FindSchedule(ctx, queries.FindScheduleParams{Name: name})
-		if err != nil {
-			return s.missing(err)
-		}
-		switch action {
-		case store.PauseSchedule:
-			if known.Paused != 0 {
-				return nil
-			}
-			err = c.pauseSchedule(ctx, name, by)
-		case store.ResumeSchedule:
-			if known.Paused == 0 {
-				return nil
-			}
-			err = c.ResumeSchedule(ctx, queries.ResumeScheduleParams{Now: &c.now, Name: name})
-		case store.DeleteSchedule:
-			if err = c.DeleteSkips(ctx, queries.DeleteSkipsParams{Schedule: name}); err == nil {
-				err = c.DeleteSchedule(ctx, queries.DeleteScheduleParams{Name: name})
-			}
-		default:
-			err = rules.UnknownScheduleAction(action)
-		}
-		if err != nil {
-			return err
-		}
-		return c.note(ctx, name, string(action), by)
+		return s.changeSchedule(ctx, c, name, action, by)
 	})
 	if err != nil {
 		return fmt.Errorf("schedule %s: %w", name, err)
