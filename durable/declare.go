@@ -46,6 +46,25 @@ func AddSchedule[A any](w *Worker, name string, job Job[A], args A, rule Rule, o
 	w.schedules = append(w.schedules, s)
 }
 
+// Schedule creates a schedule of this job, or replaces the one of its name: for schedules that
+// follow from data, such as one for each customer, where AddSchedule is for those that the code
+// knows. The Scheduler is a Client, a Store or a Tx: in a transaction, the schedule is there
+// exactly when the transaction commits. The options are those of AddSchedule; Paused counts
+// only when the schedule is created. The schedule stays until it is deleted:
+//
+//	err := tx.ChangeSchedule(ctx, name, store.DeleteSchedule, "billing")
+//
+// ErrInvalid says what is wrong. ErrConflict says that workers declare a schedule of the
+// name.
+func (j Job[A]) Schedule(ctx context.Context, to Scheduler, name string, args A, rule Rule, options ...Option) error {
+	run, p := j.make(onlySchedule, args, options)
+	s, err := scheduleOf(name, rule, run, p)
+	if err != nil {
+		return fmt.Errorf("%w: schedule %q: %w", ErrInvalid, storable.Clip(name, 150), err)
+	}
+	return to.PutSchedule(ctx, s)
+}
+
 // ScheduleOf creates a schedule of a declared job from JSON args, for programs that do not
 // have the job's code. It has no hash, because no code declares it.
 func ScheduleOf(job JobInfo, name string, args []byte, rule Rule, options ...Option) (store.Schedule, error) {

@@ -40,6 +40,8 @@ type (
 	Tx = store.Tx
 	// Enqueuer is the part of a store that stores runs.
 	Enqueuer = store.Enqueuer
+	// Scheduler is the part of a store that takes schedules of a program's own.
+	Scheduler = store.Scheduler
 	// EndedError says that a run has ended without success.
 	EndedError = store.EndedError
 )
@@ -112,5 +114,5 @@ var (
 
 // refused reports whether nothing was stored, and nothing would be the next time.
 func refused(err error) bool {
-	return errors.Is(err, ErrInvalid) || errors.Is(err, ErrConflict) || errors.Is(err, lease.ErrLost)
+	return errors.Is(err, ErrInvalid) || errors.Is(err, ErrConflict) || errors.Is(err, ErrNotFound) || errors.Is(err, lease.ErrLost)
 }
