@@ -123,7 +123,7 @@ func (c *Client) Wait(ctx context.Context, ids ...RunID) ([]Record, error) {
 	return c.hub.Wait(ctx, ids)
 }
 
-// PutSchedule makes a Client a Scheduler, for Job.Schedule. A call whose reply was lost is
+// PutSchedule makes a Client a store.Scheduler, for Job.Schedule. A call whose reply was lost is
 // repeated, as by Enqueue.
 func (c *Client) PutSchedule(ctx context.Context, s store.Schedule) error {
 	return again(ctx, func(ctx context.Context) error { return c.store.PutSchedule(ctx, s) })

@@ -46,46 +46,6 @@ func AddSchedule[A any](w *Worker, name string, job Job[A], args A, rule Rule, o
 	w.schedules = append(w.schedules, s)
 }
 
-// Schedule creates a schedule of this job, or replaces the one of its name: for schedules that
-// follow from data, such as one for each customer, where AddSchedule is for those that the code
-// knows. The Scheduler is a Client, a Store or a Tx: in a transaction, the schedule is there
-// exactly when the transaction commits. The options are those of AddSchedule; Paused counts
-// only when the schedule is created. The schedule stays until it is deleted:
-//
-//	err := tx.ChangeSchedule(ctx, name, store.DeleteSchedule, "billing")
-//
-// ErrInvalid says what is wrong. ErrConflict says that workers declare a schedule of the
-// name.
-func (j Job[A]) Schedule(ctx context.Context, to Scheduler, name string, args A, rule Rule, options ...Option) error {
-	run, p := j.make(onlySchedule, args, options)
-	s, err := scheduleOf(name, rule, run, p)
-	if err != nil {
-		return fmt.Errorf("%w: schedule %q: %w", ErrInvalid, storable.Clip(name, 150), err)
-	}
-	return to.PutSchedule(ctx, s)
-}
-
-// ScheduleOf creates a schedule of a declared job from JSON args, for programs that do not
-// have the job's code. It has no hash, because no code declares it.
-func ScheduleOf(job JobInfo, name string, args []byte, rule Rule, options ...Option) (store.Schedule, error) {
-	run, p := runOf(job, onlySchedule, args, options)
-	s, err := scheduleOf(name, rule, run, p)
-	if err != nil {
-		err = fmt.Errorf("%w: %w", ErrInvalid, err)
-	}
-	return s, err
-}
-
-func scheduleOf(name string, rule Rule, run NewRun, p policy) (store.Schedule, error) {
-	s := store.Schedule{Name: name, Rule: rule, Plan: p.plan, Paused: p.paused, Job: run.Job, Queue: run.Queue, Priority: run.Priority,
-		Args: run.Args, MaxAttempts: run.MaxAttempts, Timeout: run.Timeout, OnCrash: run.OnCrash, Tags: run.Tags,
-		Metadata: run.Metadata, Limits: run.Limits}
-	if fault := run.Fault(); fault != nil {
-		return s, fault
-	}
-	return s, s.Faults()
-}
-
 // hashOf identifies a declaration. It leaves out whether the schedule begins paused.
 func hashOf(s *store.Schedule) string {
 	text, _ := json.Marshal([]any{s.Rule, s.Plan, s.Job, s.Queue, s.Priority, string(s.Args), s.MaxAttempts, s.Timeout, s.OnCrash, s.Tags})

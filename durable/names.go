@@ -40,8 +40,6 @@ type (
 	Tx = store.Tx
 	// Enqueuer is the part of a store that stores runs.
 	Enqueuer = store.Enqueuer
-	// Scheduler is the part of a store that takes schedules of a program's own.
-	Scheduler = store.Scheduler
 	// EndedError says that a run has ended without success.
 	EndedError = store.EndedError
 )
@@ -111,6 +109,9 @@ var (
 	ErrTimeout   = errors.New("durable: attempt timed out")          // the attempt has taken longer than the run's timeout
 	ErrCancelled = errors.New("durable: run cancellation requested") // an operator has asked for it
 )
+
+// ErrNoInput is the error of a Receive whose deadline has passed before an input came.
+var ErrNoInput = errors.New("durable: no input came in time")
 
 // refused reports whether nothing was stored, and nothing would be the next time.
 func refused(err error) bool {
