@@ -3,7 +3,6 @@ package durable
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -12,7 +11,7 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// Client enqueues runs and waits for their results. Its methods may be called
+// Client enqueues runs, waits for their results and schedules. Its methods may be called
 // concurrently.
 type Client struct {
 	to    Enqueuer // where its runs go: the store, or a store on behalf of a run
@@ -46,7 +45,7 @@ func (c *Client) Enqueue(ctx context.Context, runs ...NewRun) (receipts []Receip
 	}
 	ctx, runs, ended := observeEnqueue(ctx, c.hook, runs)
 	defer func() { ended(err) }()
-	err = c.again(ctx, func(ctx context.Context) (err error) {
+	err = again(ctx, func(ctx context.Context) (err error) {
 		receipts, err = c.to.Enqueue(ctx, runs...)
 		return err
 	})
@@ -57,12 +56,12 @@ func (c *Client) Enqueue(ctx context.Context, runs ...NewRun) (receipts []Receip
 }
 
 // again makes a call whose repeat is harmless, and repeats it when its answer was lost.
-func (c *Client) again(ctx context.Context, call func(context.Context) error) error {
+func again(ctx context.Context, call func(context.Context) error) error {
 	for try := 1; ; try++ {
 		within, cancel := context.WithTimeout(ctx, enqueueLimit)
 		err := call(within)
 		cancel()
-		if err == nil || refused(err) || errors.Is(err, ErrNotFound) || ctx.Err() != nil || try == enqueueTries {
+		if err == nil || refused(err) || ctx.Err() != nil || try == enqueueTries {
 			return err
 		}
 		pause := time.Duration(float64(50*time.Millisecond<<(2*try-2)) * (0.5 + rand.Float64())) //nolint:gosec // spreads load
@@ -77,7 +76,7 @@ func (c *Client) again(ctx context.Context, call func(context.Context) error) er
 // Send is store.Sender. A call whose reply was lost is repeated, as by Enqueue; the first value of
 // a name counts, so a repeat changes nothing.
 func (c *Client) Send(ctx context.Context, input store.NewInput) (receipt store.SendReceipt, err error) {
-	err = c.again(ctx, func(ctx context.Context) (err error) {
+	err = again(ctx, func(ctx context.Context) (err error) {
 		receipt, err = c.store.Send(ctx, input)
 		return err
 	})
@@ -122,4 +121,17 @@ func decodeResult[R any](id RunID, text []byte) (result R, err error) {
 // about a minute.
 func (c *Client) Wait(ctx context.Context, ids ...RunID) ([]Record, error) {
 	return c.hub.Wait(ctx, ids)
+}
+
+// PutSchedule makes a Client a store.Scheduler, for Job.Schedule. A call whose reply was lost is
+// repeated, as by Enqueue.
+func (c *Client) PutSchedule(ctx context.Context, s store.Schedule) error {
+	return again(ctx, func(ctx context.Context) error { return c.store.PutSchedule(ctx, s) })
+}
+
+// ChangeSchedule pauses, resumes or deletes a schedule on behalf of by, a person or a program;
+// ErrNotFound when there is none of the name. A call whose reply was lost is repeated, so
+// ErrNotFound may also say that an earlier try has deleted it.
+func (c *Client) ChangeSchedule(ctx context.Context, name string, action store.ScheduleAction, by string) error {
+	return again(ctx, func(ctx context.Context) error { return c.store.ChangeSchedule(ctx, name, action, by) })
 }

@@ -3,6 +3,7 @@ package durable
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/durable-worker/durable-worker/store"
@@ -62,14 +63,21 @@ type policy struct {
 	maxConcurrent *int // of a job; nil: no cap
 }
 
-// The defaults of a job.
-const (
-	DefaultQueue       = store.DefaultQueue
-	DefaultMaxAttempts = store.DefaultMaxAttempts
-)
+// DefaultQueue is the queue of a job that names none.
+const DefaultQueue = store.DefaultQueue
 
 func defaultPolicy() policy {
-	return policy{queue: DefaultQueue, maxAttempts: DefaultMaxAttempts}
+	return policy{queue: DefaultQueue, maxAttempts: store.DefaultMaxAttempts}
+}
+
+// capped is the job's policy with the cap that MaxConcurrent sets.
+func (p policy) capped(job string) policy {
+	if p.maxConcurrent == nil {
+		return p
+	}
+	of := store.Limit{Name: store.JobCap(job), Kind: store.LimitSemaphore, Max: *p.maxConcurrent}
+	p.limits = append(slices.Clip(p.limits), limitUse{of: of, LimitUse: store.LimitUse{Limit: of.Name}})
+	return p
 }
 
 // with returns the policy changed by the options, and what was wrong with them.

@@ -3,7 +3,6 @@ package durable
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -25,9 +24,6 @@ func (r *Run[A]) Sleep(ctx context.Context, name string, d time.Duration) error 
 func (r *Run[A]) SleepUntil(ctx context.Context, name string, t time.Time) error {
 	return r.execution.book().Sleep(ctx, store.NewWait{Name: name, Kind: store.StepSleep, Until: t})
 }
-
-// ErrNoInput is the error of a Receive whose deadline has passed before an input came.
-var ErrNoInput = errors.New("durable: no input came in time")
 
 // Receive waits until an input of this name is sent to the run, by Job.Send, SQL, the command
 // line, the API or a person on a page, and returns its value; the input may have come before.

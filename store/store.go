@@ -28,6 +28,7 @@ type Store interface {
 	Waker
 	Catalog
 	Schedules
+	Scheduler
 	ScheduleAdmin
 	Inspector
 	Counter

@@ -22,6 +22,10 @@ type Tx interface {
 	Enqueuer
 	Sender
 	TxStepper
+	// Scheduler stores schedules within the transaction. A schedule is planned from this
+	// call on, and workers see it when they next look, within their poll interval.
+	Scheduler
+	TxReader
 	// Guard locks the holder's run until the transaction ends, so that no other
 	// worker can take it over before then, even if its lease expires. If the run no
 	// longer belongs to the claim, it returns lease.ErrLost.
@@ -31,6 +35,10 @@ type Tx interface {
 	// back. The run stays locked until the transaction ends, so call Complete at its
 	// end.
 	Complete(ctx context.Context, holder Holder, completion Completion) error
+}
+
+// TxReader reads runs as a transaction sees them.
+type TxReader interface {
 	// Run is Inspector.Run as the transaction sees it.
 	Run(ctx context.Context, id RunID) (Record, error)
 	// Runs is Inspector.Runs as the transaction sees it.

@@ -30,6 +30,8 @@ type Tx struct {
 	done     map[store.RunID]store.Completion
 	steps    []store.NewStep
 	inputs   []store.NewInput
+
+	schedules map[string]*scheduling // by name
 }
 
 // Begin begins a transaction. It holds nothing that would have to be given
@@ -80,6 +82,9 @@ func (t *Tx) commit() error {
 	if !slices.Equal(t.after().take(t.runs), t.receipts) {
 		return fmt.Errorf("commit: a unique key of one of the runs has changed hands since it was enqueued: %w", store.ErrConflict)
 	}
+	if err := t.checkSchedules(); err != nil {
+		return err
+	}
 	now := s.now()
 	if err := t.keepRecorded(now); err != nil {
 		return err
@@ -90,7 +95,7 @@ func (t *Tx) commit() error {
 	}
 	s.take(t.runs)
 	s.hintIf(t.sendAll(now))
-	return nil
+	return t.changeSchedules()
 }
 
 // Rollback forgets what was done through the transaction. After Commit it does

@@ -15,7 +15,7 @@ func inputTests() map[string]func(*testing.T, *fixture) {
 	return map[string]func(*testing.T, *fixture){
 		"an input makes the run due that waits for it":          inputReleases,
 		"a limited run is released into its line":               inputReleasesLimited,
-		"an input that comes before the wait is there later":         inputEarly,
+		"an input that comes before the wait is there later":    inputEarly,
 		"an input of another name releases nothing":             inputOther,
 		"the first value of a name counts":                      inputFirstCounts,
 		"of input and deadline one counts":                      inputOrDeadline,

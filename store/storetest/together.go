@@ -300,6 +300,7 @@ func scheduleCalls() map[string]func(*call) error {
 		"ListSchedules":   func(c *call) error { _, err := c.store.ListSchedules(c.ctx); return err },
 		"ScheduleHistory": func(c *call) error { _, err := c.store.ScheduleHistory(c.ctx, c.name, 10); return err },
 		"SaveSchedule":    func(c *call) error { return c.store.SaveSchedule(c.ctx, c.newSchedule(), "ann") },
+		"PutSchedule":     func(c *call) error { return c.store.PutSchedule(c.ctx, c.newSchedule()) },
 		"ChangeSchedule": func(c *call) error {
 			err := c.store.SaveSchedule(c.ctx, c.newSchedule(), "ann")
 			if err == nil {

@@ -36,6 +36,9 @@ func txTests() map[string]func(*testing.T, *fixture) {
 		"log lines of a completion are kept with its attempt":     txLog,
 		"a completion of unstorable text is refused":              txUnstorable,
 		"of many completions of a run one is granted and landed":  txOneOfMany,
+		"a schedule is there when it commits and not before":      txPut,
+		"a schedule is changed and deleted when it commits":       txChangeSchedule,
+		"what is wrong with a schedule is refused":                txPutRefused,
 	}
 }
 
