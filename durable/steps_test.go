@@ -102,7 +102,9 @@ func TestStep_WithAttemptsFailsForGoodAndIsCompensated(t *testing.T) {
 		_, err = durable.Step(ctx, run, "hotel", hotel.do(0, codedError{}), durable.StepAttempts(4, durable.Fixed(time.Hour)))
 		if failed := err; durable.Final(failed) {
 			require.NotErrorIs(t, failed, codedError{})
-			seen = append(seen, failed.(*durable.StepError))
+			step, is := errors.AsType[*durable.StepError](failed)
+			require.True(t, is)
+			seen = append(seen, step)
 			if _, err := durable.Step(ctx, run, "cancel flight", undo.do(flight, nil)); err != nil {
 				return err
 			}
@@ -244,7 +246,7 @@ func TestReceive_GivesUpOnceAndForEver(t *testing.T) {
 			return errBoom
 		}
 		return nil
-	}, func(t *testing.T, kit *durabletest.Kit, id durable.RunID) {
+	}, func(t *testing.T, kit *durabletest.Kit, _ durable.RunID) {
 		began := time.Now()
 		require.Equal(t, durabletest.Tally{Snoozed: 1, Failed: 2, Succeeded: 1}, kit.RunAll())
 		require.InDelta(t, 7*24*time.Hour+2*time.Minute, time.Since(began), float64(time.Second))

@@ -84,12 +84,12 @@ func (j Job[A]) send(ctx context.Context, to store.Sender, input store.NewInput,
 	if j.fault != nil {
 		return store.SendReceipt{}, fmt.Errorf("%w: %w", ErrInvalid, j.fault)
 	}
-	clear, err := json.Marshal(value)
+	plain, err := json.Marshal(value)
 	if err != nil {
 		return store.SendReceipt{}, fmt.Errorf("send %q: %w: %w", input.Name, ErrInvalid, err)
 	}
-	input.Digest = store.DigestOf(input.Name, clear)
-	input.Value, err = seal(j.policy.codec, CodecInfo{Job: j.name, Part: InputPart, Run: input.Run, Name: input.Name}, clear)
+	input.Digest = store.DigestOf(input.Name, plain)
+	input.Value, err = seal(j.policy.codec, CodecInfo{Job: j.name, Part: InputPart, Run: input.Run, Name: input.Name}, plain)
 	if err != nil {
 		return store.SendReceipt{}, fmt.Errorf("send %q: %w: %w", input.Name, ErrInvalid, err)
 	}

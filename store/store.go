@@ -20,7 +20,7 @@ import (
 // not one of this package's sentinels means that the outcome is unknown, and
 // every method may then be called again with the same arguments.
 type Store interface {
-	Enqueuer
+	Taker
 	ClaimEnqueuer
 	Claimer
 	Verifier
@@ -28,13 +28,11 @@ type Store interface {
 	Waker
 	Catalog
 	Schedules
-	Scheduler
 	ScheduleAdmin
 	Inspector
 	Counter
 	Reporter
 	Stepper
-	Sender
 	Releaser
 	Sweeper
 	Controls

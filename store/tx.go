@@ -17,14 +17,11 @@ import (
 // lease.ErrLost, the transaction may be unusable: roll it back. Like the transaction
 // itself, a Tx is for one goroutine at a time.
 type Tx interface {
-	// Enqueue stores the runs within the transaction. A delay counts from this
-	// call, however long the transaction takes.
-	Enqueuer
-	Sender
+	// Taker stores runs, inputs and schedules within the transaction. The delay of a run counts
+	// from the call, however long the transaction takes. A schedule is planned from the call on,
+	// and workers see it when they next look, within their poll interval.
+	Taker
 	TxStepper
-	// Scheduler stores schedules within the transaction. A schedule is planned from this
-	// call on, and workers see it when they next look, within their poll interval.
-	Scheduler
 	TxReader
 	// Guard locks the holder's run until the transaction ends, so that no other
 	// worker can take it over before then, even if its lease expires. If the run no
@@ -35,6 +32,13 @@ type Tx interface {
 	// back. The run stays locked until the transaction ends, so call Complete at its
 	// end.
 	Complete(ctx context.Context, holder Holder, completion Completion) error
+}
+
+// Taker takes what programs hand over to workers. A Client, a Store and a Tx are Takers.
+type Taker interface {
+	Enqueuer
+	Sender
+	Scheduler
 }
 
 // TxReader reads runs as a transaction sees them.

@@ -35,7 +35,7 @@ func registerJourney(app *durablecmd.App) {
 		if err != nil {
 			return err
 		}
-		defer ledger.Close()
+		defer func() { _ = ledger.Close() }()
 		step := func(name string) error {
 			value, err := durable.Step(ctx, run, name, func(context.Context) (int, error) {
 				_, err := fmt.Fprintf(ledger, "called %s %s 0\n", run.ID, name)
