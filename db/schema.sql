@@ -5,10 +5,10 @@
 -- The schema's name is the namespace: every statement writes "durable.", which
 -- the store replaces when it is opened with another name.
 --
--- Lock order for every writer: unique_keys -> ready, waiting -> beats -> leases -> runs ->
--- progress -> permits -> turns. A statement that does not own a row locks it with SKIP
--- LOCKED; gates are locked only so by a transaction that has another lock. Times are the
--- database's.
+-- Lock order for every writer: unique_keys -> notices -> ready, waiting -> beats -> leases ->
+-- runs -> progress, steps, inputs -> permits -> turns. A statement that does not own a row
+-- locks it with SKIP LOCKED; gates are locked only so by a transaction that has another lock.
+-- Times are the database's.
 
 create schema durable;
 
@@ -174,6 +174,48 @@ create table durable.progress (
     note       text,
     checkpoint json
 ) with (fillfactor = 70);
+
+-- What handlers have recorded of their runs, as long as the run. A name is recorded once; only
+-- what was recorded of tries is replaced.
+create table durable.steps (
+    run_id uuid not null,
+    at     timestamptz not null default now(),
+    until  timestamptz,                     -- of a wait; null: it has no end
+    took   bigint,                          -- by its last execution, microseconds; null: not known
+    tries  int not null,                    -- that have failed
+    kind   smallint not null,               -- store.StepKind
+    name   text collate "C" not null,
+    value  json,                            -- of a result; null: none
+    error  text,                            -- of the last try that failed
+    code   text,                            -- likewise
+    primary key (run_id, name)
+);
+
+-- What was sent to runs, as long as the run. The primary key decides which comes first, an
+-- input or the run's giving up.
+create table durable.inputs (
+    run_id uuid not null,
+    at     timestamptz not null default now(),
+    size   int not null,                    -- of the value, bytes
+    n      smallint not null default 0,     -- of several with one name; 0 so far
+    name   text collate "C" not null,
+    sender text,                            -- a person; null: code
+    digest text,                            -- store.DigestOf; null: the run has given up
+    value  json,                            -- likewise
+    primary key (run_id, name, n)
+);
+
+-- An input was stored, so that its run may have to be made due. A release deletes it when it
+-- has locked the run, or puts it back for later. Mostly empty.
+create table durable.notices (
+    id     bigint generated always as identity,
+    due_at timestamptz not null default now(),
+    run_id uuid not null,
+    tries  smallint not null default 0,     -- how often it was put back
+    name   text collate "C" not null        -- of the input
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
+create unique index notices_order on durable.notices (due_at, id);
+alter table durable.notices replica identity using index notices_order;
 
 -- One row per ended attempt, except hand-backs and successes without log lines
 -- (the run says those itself).

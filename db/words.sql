@@ -29,6 +29,11 @@ create function durable.crash_retry() returns smallint language sql immutable re
 create function durable.success() returns smallint language sql immutable return 1;
 create function durable.crash() returns smallint language sql immutable return 7;
 
+-- store.StepKind.
+create function durable.step_tried() returns smallint language sql immutable return 0;
+create function durable.step_failed() returns smallint language sql immutable return 2;
+create function durable.step_input() returns smallint language sql immutable return 4;
+
 -- store.Span, of stats.
 create function durable.minute() returns smallint language sql immutable return 1;
 

@@ -42,6 +42,8 @@ type CodecInfo struct {
 	// replace another one's (Replace, Debounce): these can be put in place of
 	// the args of another run of the job, and nothing else can.
 	Run RunID
+	// Name is that of the step or the input; empty for other parts.
+	Name string
 }
 
 // CodecPart names a part of a run that is encoded.
@@ -52,6 +54,8 @@ const (
 	ArgsPart       CodecPart = "args"
 	ResultPart     CodecPart = "result"
 	CheckpointPart CodecPart = "checkpoint"
+	StepPart       CodecPart = "step"  // the result of a step
+	InputPart      CodecPart = "input" // a value that Job.Send sends
 )
 
 // WithCodec encodes the args, results and checkpoints of the job's runs before
@@ -66,8 +70,8 @@ func WithCodec(c Codec) Option {
 	return Option{"WithCodec", onlyJob, func(p *policy) { p.codec = c }}
 }
 
-// Redacted hides values of the args, results and checkpoints of the job's runs from all
-// who read through the commands, the API and the pages: they see a mask. Paths are members
+// Redacted hides values of the args, results, checkpoints, steps and inputs of the job's runs
+// from all who read through the commands, the API and the pages: they see a mask. Paths are members
 // separated by dots, such as card.number, in any case; * is any member, and ** before the
 // rest any depth. What is stored, and what handlers get, stays as it is. Workers declare it with the
 // job, so it also holds in programs that do not have this code.
@@ -304,4 +308,14 @@ func (j ReturningJob[A, R]) typedResult(record *Record) (result R, err error) {
 		return result, err
 	}
 	return decodeResult[R](record.ID, text)
+}
+
+// sealNamed encodes a step or an input of the run for the store.
+func (x *execution) sealNamed(part CodecPart, name string, data []byte) ([]byte, error) {
+	return seal(x.codec, CodecInfo{Job: x.job, Part: part, Run: x.run.ID, Name: name}, data)
+}
+
+// unsealNamed decodes a step or an input of the run.
+func (x *execution) unsealNamed(part CodecPart, name string, text []byte) ([]byte, error) {
+	return unseal(x.codec, CodecInfo{Job: x.job, Part: part, Run: x.run.ID, Name: name}, text)
 }

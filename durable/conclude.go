@@ -60,6 +60,9 @@ func (s *settler) conclude(ctx context.Context, claims []*claim, settlements []s
 					e.x.logVerified(e.outcome, verdicts[i])
 				}
 				s.remember(&e, verdicts[i], now)
+				if e.outcome.Kind == store.Snoozed {
+					s.w.releaser.Look(e.x.begunBook().Looks())
+				}
 				s.w.announceEnd(ctx, e.x.run.ID, now)
 			case store.Rejected:
 				e.x.logger().Warn("stale settle rejected: the run belongs to another claim", "event", "run.refused",

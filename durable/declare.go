@@ -46,27 +46,6 @@ func AddSchedule[A any](w *Worker, name string, job Job[A], args A, rule Rule, o
 	w.schedules = append(w.schedules, s)
 }
 
-// ScheduleOf creates a schedule of a declared job from JSON args, for programs that do not
-// have the job's code. It has no hash, because no code declares it.
-func ScheduleOf(job JobInfo, name string, args []byte, rule Rule, options ...Option) (store.Schedule, error) {
-	run, p := runOf(job, onlySchedule, args, options)
-	s, err := scheduleOf(name, rule, run, p)
-	if err != nil {
-		err = fmt.Errorf("%w: %w", ErrInvalid, err)
-	}
-	return s, err
-}
-
-func scheduleOf(name string, rule Rule, run NewRun, p policy) (store.Schedule, error) {
-	s := store.Schedule{Name: name, Rule: rule, Plan: p.plan, Paused: p.paused, Job: run.Job, Queue: run.Queue, Priority: run.Priority,
-		Args: run.Args, MaxAttempts: run.MaxAttempts, Timeout: run.Timeout, OnCrash: run.OnCrash, Tags: run.Tags,
-		Metadata: run.Metadata, Limits: run.Limits}
-	if fault := run.Fault(); fault != nil {
-		return s, fault
-	}
-	return s, s.Faults()
-}
-
 // hashOf identifies a declaration. It leaves out whether the schedule begins paused.
 func hashOf(s *store.Schedule) string {
 	text, _ := json.Marshal([]any{s.Rule, s.Plan, s.Job, s.Queue, s.Priority, string(s.Args), s.MaxAttempts, s.Timeout, s.OnCrash, s.Tags})

@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/durable-worker/durable-worker/internal/stepping"
 	"github.com/durable-worker/durable-worker/internal/storable"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -101,6 +102,13 @@ func (x *execution) outcome(ctx context.Context, f failure) store.Outcome {
 	if f.err == nil && x.verifiesContent() {
 		f.err = errUncommitted // or it has landed: the store's verdict says
 	}
+	if park := x.begunBook().Parked(); park != nil && stepping.ParkedAt(f.err) == nil {
+		if f.err == nil {
+			f.err = Permanent(stepping.IgnoredPark(park, nil)) // it would only do so again
+		} else {
+			f.err = stepping.IgnoredPark(park, f.err)
+		}
+	}
 	if f.err == nil {
 		x.mu.Lock()
 		result := x.result
@@ -116,7 +124,10 @@ func (x *execution) outcome(ctx context.Context, f failure) store.Outcome {
 		o.Stack, o.Log = storable.Text(f.stack, store.MaxErrorSize), x.logText(o.Kind)
 		return o
 	}
-	o := decideOutcome(asked, f.err, cause, x.run, x.retry)
+	o := decideOutcome(asked, f.err, cause, x.charged(), x.retry)
+	if o.Kind == store.Snoozed && stepping.ParkedAt(f.err) != nil {
+		return store.Outcome{Kind: store.Snoozed, After: x.book().After()}
+	}
 	if o.Kind.Recorded() {
 		o.Error, o.Stack = storable.Text(errorText(f.err), store.MaxErrorSize), storable.Text(f.stack, store.MaxErrorSize)
 		o.Log = x.logText(o.Kind)
@@ -191,7 +202,12 @@ func askedFor(err error) (asked *endingError) {
 			asked = nil
 		}
 	}()
-	errors.As(err, &asked)
+	if stepping.ParkedAt(err) != nil { // whatever is around it
+		return &endingError{kind: store.Snoozed, err: err}
+	}
+	if errors.As(err, &asked); asked == nil && Final(err) { // it would only come again
+		return &endingError{kind: store.Death, err: err}
+	}
 	return asked
 }
 

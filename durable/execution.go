@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/durable-worker/durable-worker/internal/stepping"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/observe"
 	"github.com/durable-worker/durable-worker/store"
@@ -40,9 +41,10 @@ type execution struct {
 	returnedNil         bool // and has returned nil
 	resultAfterComplete bool // and has set a result after that
 	log                 *slog.Logger
-	lines               *logLines // nil until the handler asks for its logger
-	reports             *reports  // nil until the handler reports
-	handlerErr          error     // what the handler returned; kept for hooks only
+	lines               *logLines      // nil until the handler asks for its logger
+	reports             *reports       // nil until the handler reports
+	steps               *stepping.Book // nil until the handler records
+	handlerErr          error          // what the handler returned; kept for hooks only
 }
 
 // laneWork is what the executions of a lane's runs have in common.
@@ -116,4 +118,40 @@ func capsOf(rooms map[string]*queueRoom) (caps []store.OwnCap) {
 func (x *execution) isStuck() bool {
 	resolution := x.resolution.Load()
 	return (resolution == resolvedLost || resolution == resolvedTimeout) && !x.returned.Load()
+}
+
+// book returns the execution's book of steps, created on first use.
+func (x *execution) book() *stepping.Book {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.steps == nil {
+		x.steps = stepping.NewBook(x.w.recorder, stepsOf{x})
+	}
+	return x.steps
+}
+
+// begunBook returns the execution's book; nil: the handler has recorded nothing.
+func (x *execution) begunBook() *stepping.Book {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.steps
+}
+
+// open returns why the handler may not act in the branch of ctx.
+func (x *execution) open(ctx context.Context) error {
+	if err := x.over(); err != nil {
+		return err
+	}
+	return x.begunBook().Open(ctx)
+}
+
+// charged is the run with the attempts that its stretch of life has been charged with: a wait that
+// this execution has recorded began a new one.
+func (x *execution) charged() *store.ClaimedRun {
+	if !x.begunBook().Stretched() {
+		return x.run
+	}
+	run := *x.run
+	run.Attempt = 1
+	return &run
 }

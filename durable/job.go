@@ -97,6 +97,25 @@ func (j Job[A]) Enqueue(ctx context.Context, to Enqueuer, args A, options ...Opt
 	return receipts[0], nil
 }
 
+// Schedule creates a schedule of this job, or replaces the one of its name: for schedules that
+// follow from data, such as one for each customer, where AddSchedule is for those that the code
+// knows. The store.Scheduler is a Client, a Store or a Tx: in a transaction, the schedule is there
+// exactly when the transaction commits. The options are those of AddSchedule; Paused counts
+// only when the schedule is created. The schedule stays until it is deleted:
+//
+//	err := tx.ChangeSchedule(ctx, name, store.DeleteSchedule, "billing")
+//
+// ErrInvalid says what is wrong. ErrConflict says that workers declare a schedule of the
+// name.
+func (j Job[A]) Schedule(ctx context.Context, to store.Scheduler, name string, args A, rule Rule, options ...Option) error {
+	run, p := j.make(onlySchedule, args, options)
+	s, err := scheduleOf(name, rule, run, p)
+	if err != nil {
+		return fmt.Errorf("%w: schedule %q: %w", ErrInvalid, storable.Clip(name, 150), err)
+	}
+	return to.PutSchedule(ctx, s)
+}
+
 // Info describes the job as a worker declares it.
 func (j Job[A]) Info() JobInfo {
 	return JobInfo{
@@ -125,4 +144,25 @@ func runOf(job JobInfo, place scope, args []byte, options []Option) (NewRun, pol
 	run.Limits = uses
 	run.Refuse(errors.Join(append(faults, err)...))
 	return run, p
+}
+
+// ScheduleOf creates a schedule of a declared job from JSON args, for programs that do not
+// have the job's code. It has no hash, because no code declares it.
+func ScheduleOf(job JobInfo, name string, args []byte, rule Rule, options ...Option) (store.Schedule, error) {
+	run, p := runOf(job, onlySchedule, args, options)
+	s, err := scheduleOf(name, rule, run, p)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return s, err
+}
+
+func scheduleOf(name string, rule Rule, run NewRun, p policy) (store.Schedule, error) {
+	s := store.Schedule{Name: name, Rule: rule, Plan: p.plan, Paused: p.paused, Job: run.Job, Queue: run.Queue, Priority: run.Priority,
+		Args: run.Args, MaxAttempts: run.MaxAttempts, Timeout: run.Timeout, OnCrash: run.OnCrash, Tags: run.Tags,
+		Metadata: run.Metadata, Limits: run.Limits}
+	if fault := run.Fault(); fault != nil {
+		return s, fault
+	}
+	return s, s.Faults()
 }

@@ -183,16 +183,6 @@ func ReleaseFor(owner string) LimitOption {
 	return func(u *limitUse) { u.Mode, u.Owner = store.LimitRelease, owner }
 }
 
-// capped is the job's policy with the cap that MaxConcurrent sets.
-func (p policy) capped(job string) policy {
-	if p.maxConcurrent == nil {
-		return p
-	}
-	of := store.Limit{Name: store.JobCap(job), Kind: store.LimitSemaphore, Max: *p.maxConcurrent}
-	p.limits = append(slices.Clip(p.limits), limitUse{of: of, LimitUse: store.LimitUse{Limit: of.Name}})
-	return p
-}
-
 // Penalize slows down the run's key of a limit: for the given time none of its runs starts,
 // on any worker, and neither does code outside of runs. Runs that are executing continue.
 // Call it when the service that the limit protects asks for a pause, and return RetryAfter or

@@ -110,7 +110,10 @@ var (
 	ErrCancelled = errors.New("durable: run cancellation requested") // an operator has asked for it
 )
 
+// ErrNoInput is the error of a Receive whose deadline has passed before an input came.
+var ErrNoInput = errors.New("durable: no input came in time")
+
 // refused reports whether nothing was stored, and nothing would be the next time.
 func refused(err error) bool {
-	return errors.Is(err, ErrInvalid) || errors.Is(err, ErrConflict) || errors.Is(err, lease.ErrLost)
+	return errors.Is(err, ErrInvalid) || errors.Is(err, ErrConflict) || errors.Is(err, ErrNotFound) || errors.Is(err, lease.ErrLost)
 }

@@ -3,6 +3,7 @@ package durable
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/durable-worker/durable-worker/store"
@@ -49,9 +50,10 @@ type policy struct {
 	at          time.Time
 	after       time.Duration
 	expiresAt   time.Time
-	aliases     []string // of a job
-	codec       Codec    // of a job; nil: none
-	redacted    []string // of a job: paths
+	aliases     []string     // of a job
+	codec       Codec        // of a job; nil: none
+	steps       []StepOption // of a job
+	redacted    []string     // of a job: paths
 	key         store.Key
 	keyedBy     []string   // the options that gave the key
 	plan        store.Plan // of a schedule
@@ -61,14 +63,21 @@ type policy struct {
 	maxConcurrent *int // of a job; nil: no cap
 }
 
-// The defaults of a job.
-const (
-	DefaultQueue       = store.DefaultQueue
-	DefaultMaxAttempts = store.DefaultMaxAttempts
-)
+// DefaultQueue is the queue of a job that names none.
+const DefaultQueue = store.DefaultQueue
 
 func defaultPolicy() policy {
-	return policy{queue: DefaultQueue, maxAttempts: DefaultMaxAttempts}
+	return policy{queue: DefaultQueue, maxAttempts: store.DefaultMaxAttempts}
+}
+
+// capped is the job's policy with the cap that MaxConcurrent sets.
+func (p policy) capped(job string) policy {
+	if p.maxConcurrent == nil {
+		return p
+	}
+	of := store.Limit{Name: store.JobCap(job), Kind: store.LimitSemaphore, Max: *p.maxConcurrent}
+	p.limits = append(slices.Clip(p.limits), limitUse{of: of, LimitUse: store.LimitUse{Limit: of.Name}})
+	return p
 }
 
 // with returns the policy changed by the options, and what was wrong with them.
@@ -246,4 +255,120 @@ func After(d time.Duration) Option {
 // attempt has failed. An attempt that has begun may finish.
 func ExpiresAt(t time.Time) Option {
 	return Option{"ExpiresAt", onlyRun, func(p *policy) { p.expiresAt = t }}
+}
+
+// Unique stores the run unless an unfinished run of the job holds this key; the receipt then
+// has that run's ID and says Existing. A run stored with UniqueFor keeps the key for its
+// time. Only one of Unique, UniqueFor, Replace and Debounce may be given.
+func Unique(key string) Option {
+	return keyed("Unique", store.Key{Text: key, Policy: store.KeyUnique})
+}
+
+// UniqueFor is like Unique, but the run holds the key for at least d after it was enqueued,
+// by the store's clock, even if it has ended. A run that has not ended by then keeps the key
+// until it does. A run that is no longer in the store, because retention or an operator has
+// deleted it, holds no key.
+func UniqueFor(key string, d time.Duration) Option {
+	return keyed("UniqueFor", store.Key{Text: key, Policy: store.KeyUnique, HeldFor: d})
+}
+
+// Replace changes the pending run of the job that holds the key, if there is
+// one: it gets this run's args, queue, priority, max attempts, timeout, crash
+// policy, tags, expiry and due time, and begins with its first attempt. Its ID
+// stays, and the receipt says Existing. A holder that is running has begun with
+// the older args: the new run is then stored as another run, and takes the key.
+func Replace(key string) Option {
+	return keyed("Replace", store.Key{Text: key, Policy: store.KeyReplace})
+}
+
+// Debounce is like Replace, but also moves the due time: the run is due quiet
+// after the latest enqueue, and no later than atMost after the pending run was
+// first stored (zero: no bound). You cannot combine it with At and After.
+func Debounce(key string, quiet, atMost time.Duration) Option {
+	return keyed("Debounce", store.Key{Text: key, Policy: store.KeyDebounce, Quiet: quiet, AtMost: atMost})
+}
+
+func keyed(name string, key store.Key) Option {
+	return Option{name, onlyRun, func(p *policy) {
+		p.key = key
+		p.keyedBy = append(p.keyedBy[:len(p.keyedBy):len(p.keyedBy)], name)
+	}}
+}
+
+// checkKeyed reports what is wrong with the key options that were given.
+func (p *policy) checkKeyed() error {
+	switch {
+	case len(p.keyedBy) > 1:
+		return fmt.Errorf("both %s and %s are given: want one key for a run", p.keyedBy[0], p.keyedBy[1])
+	case len(p.keyedBy) == 1 && p.key.Text == "":
+		return fmt.Errorf("%s: the key is empty", p.keyedBy[0])
+	default:
+		return nil
+	}
+}
+
+// CatchUp says what happens to missed occurrences: those that no worker could materialize
+// within a minute of their instant. Those older than within are skipped (zero: no bound). If
+// more than most are left, only the latest become runs (zero: store.MaxCatchUp). Default
+// CatchUpSkip; CatchUpLatest for Once.
+func CatchUp(missed store.CatchUpPolicy, within time.Duration, most int) Option {
+	return Option{"CatchUp", onlySchedule, func(p *policy) {
+		p.plan.CatchUp, p.plan.CatchUpWithin, p.plan.CatchUpMost = missed, store.Duration(within), most
+	}}
+}
+
+// Overlap says what happens to an occurrence while an earlier run of the schedule has not
+// ended, wherever that run is executed. Default OverlapSkip; OverlapWait with CatchUpAll.
+func Overlap(overlap store.OverlapPolicy) Option {
+	return Option{"Overlap", onlySchedule, func(p *policy) { p.plan.Overlap = overlap }}
+}
+
+// MaxUnfinished lets up to n runs of the schedule be unfinished at the same time
+// over all hosts, 1 to store.MaxUnfinishedRuns, before Overlap decides about an
+// occurrence. Default 1. A run that waits for a retry counts, so never more than
+// n of the runs that occurrences have created execute concurrently; runs that
+// operators trigger or retry come on top. Not with OverlapAllow.
+func MaxUnfinished(n int) Option {
+	return Option{"MaxUnfinished", onlySchedule, func(p *policy) {
+		if p.plan.MaxUnfinished = n; n == 0 {
+			p.plan.MaxUnfinished = -1 // refused: zero would never fire
+		}
+	}}
+}
+
+// StartAt is the first instant at which a schedule may fire.
+func StartAt(t time.Time) Option {
+	return Option{"StartAt", onlySchedule, func(p *policy) { p.plan.Start = t.UTC() }}
+}
+
+// EndAt is the instant from which a schedule no longer fires.
+func EndAt(t time.Time) Option {
+	return Option{"EndAt", onlySchedule, func(p *policy) { p.plan.End = t.UTC() }}
+}
+
+// Blackout keeps a schedule from firing within any of the windows. An instant
+// within one is no occurrence: nothing is caught up for it.
+func Blackout(windows ...Window) Option {
+	windows = append([]Window(nil), windows...)
+	return Option{"Blackout", onlySchedule, func(p *policy) { p.plan.Blackouts = windows }}
+}
+
+// Jitter delays each run by up to d after its occurrence. The delay differs
+// between occurrences, and is derived from the schedule's name and the
+// occurrence.
+func Jitter(d time.Duration) Option {
+	return Option{"Jitter", onlySchedule, func(p *policy) { p.plan.Jitter = store.Duration(d) }}
+}
+
+// SpreadStart moves all occurrences of a schedule by one delay, shorter than within, which
+// follows from the schedule's name: schedules that would all fire at the same instant are
+// spread, and every worker knows the same delay.
+func SpreadStart(within time.Duration) Option {
+	return Option{"SpreadStart", onlySchedule, func(p *policy) { p.plan.Spread = store.Duration(within) }}
+}
+
+// Paused stores a schedule paused when it is first declared. From then on, operators resume
+// and pause it.
+func Paused() Option {
+	return Option{"Paused", onlySchedule, func(p *policy) { p.paused = true }}
 }

@@ -193,7 +193,10 @@ func (r *reports) checkpoint(ctx context.Context, text []byte) error {
 	}
 	r.mu.Unlock()
 	defer func() { <-r.turn }()
-	return r.sendAgain(ctx, report)
+	failed := func(err error) {
+		r.w.warn(r.ctx, "run.checkpoint_failed", "storing a checkpoint failed, will be retried", err)
+	}
+	return r.sendAgain(ctx, failed, func(ctx context.Context) error { return r.reportOnce(ctx, report) })
 }
 
 // Pauses between the tries to store a checkpoint, and how many fail before the
@@ -204,14 +207,15 @@ const (
 	checkpointTries   = 4
 )
 
-// sendAgain sends a report until the store takes it, ctx ends, or the store refuses
-// it although it answers. A report that is repeated changes nothing.
-func (r *reports) sendAgain(ctx context.Context, report store.Report) error {
+// sendAgain sends something until the store takes it, ctx ends, or the store refuses
+// it although it answers. What is repeated changes nothing. failed is called after the first
+// failure.
+func (r *reports) sendAgain(ctx context.Context, failed func(error), once func(context.Context) error) error {
 	pause := checkpointPause
 	for try := 1; ; try++ {
-		err := r.reportOnce(ctx, report)
+		err := once(ctx)
 		switch {
-		case err == nil || refused(err) || errors.Is(err, ErrNotFound):
+		case err == nil || refused(err):
 			return err
 		case r.leaseGone(ctx):
 			return lease.ErrLost
@@ -222,7 +226,7 @@ func (r *reports) sendAgain(ctx context.Context, report store.Report) error {
 			return err
 		}
 		if try == 1 {
-			r.w.warn(r.ctx, "run.checkpoint_failed", "storing a checkpoint failed, will be retried", err)
+			failed(err)
 		}
 		r.w.sleep(ctx, r.w.jittered(pause))
 		pause = min(2*pause, checkpointLongest)

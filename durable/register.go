@@ -12,13 +12,14 @@ import (
 
 // registration is a job with its handler, the argument type closed over.
 type registration struct {
-	info    JobInfo
-	aliases []string
-	limits  limitUses
-	retry   RetryPolicy
-	codec   Codec
-	call    func(ctx context.Context, x *execution) error
-	check   func(args []byte) error // whether they fit
+	info        JobInfo
+	aliases     []string
+	limits      limitUses
+	retry       RetryPolicy
+	codec       Codec
+	stepOptions []StepOption
+	call        func(ctx context.Context, x *execution) error
+	check       func(args []byte) error // whether they fit
 }
 
 // Register gives a worker the handler of a job. It returns no error: Worker.Run reports all
@@ -31,7 +32,7 @@ func Register[A any](w *Worker, job Job[A], handler func(ctx context.Context, ru
 		retry = w.config.Retry
 	}
 	misfits := job.policy.misfits()
-	w.register(job.fault, handler == nil, registration{info: job.Info(), aliases: job.policy.aliases, limits: job.policy.limits, retry: retry, codec: job.policy.codec,
+	w.register(job.fault, handler == nil, registration{info: job.Info(), aliases: job.policy.aliases, limits: job.policy.limits, retry: retry, codec: job.policy.codec, stepOptions: job.policy.steps,
 		call: func(ctx context.Context, x *execution) error {
 			run, args := Run[A]{RunInfo: x.runInfo(), execution: x}, x.run.Args
 			if x.codec != nil {

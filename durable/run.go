@@ -46,6 +46,9 @@ func (r *Run[A]) SetResult(value any) error {
 	if err := r.execution.over(); err != nil {
 		return err
 	}
+	if err := r.execution.begunBook().Parked(); err != nil {
+		return err
+	}
 	text, err := json.Marshal(value)
 	if err != nil {
 		return fmt.Errorf("%w: result: %w", ErrInvalid, err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/heartbeat"
 	"github.com/durable-worker/durable-worker/internal/protocol"
+	"github.com/durable-worker/durable-worker/internal/stepping"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/poller"
 	"github.com/durable-worker/durable-worker/store"
@@ -42,11 +43,14 @@ func NewWorker(db Store, config WorkerConfig) *Worker {
 		hurry: make(chan struct{}, 1), cancelRequests: make(chan struct{}, 1), changes: make(chan struct{}, 1),
 		back: make(chan struct{}, 1), replaced: make(chan struct{}, 1), id: store.WorkerID{Name: config.Name, Instance: uuid.New()}}
 	w.waits.Init()
+	w.releaser = stepping.NewReleaser()
 	w.failures.signal = make(chan struct{}, 1)
 	w.counts = config.Tally.Hooks()
 	if db != nil {
 		w.store = observedStore{Store: db, w: w}
 	}
+	w.recorder = stepping.NewRecorder(stepping.Host{Store: w.store, Elapsed: config.Elapsed, Timeout: w.callTimeout,
+		Pause: func(ctx context.Context, d time.Duration) { w.sleep(ctx, w.jittered(d)) }})
 	return w
 }
 
@@ -111,6 +115,7 @@ func (w *Worker) work(ctx context.Context) error {
 	defer c.Process.part(w)
 	asking.Go(func() { w.poller.Run(ctx); w.claimer.resign(ctx); w.claimer.stop() })
 	asking.Go(func() { w.reclaimLoop(ctx) })
+	asking.Go(func() { w.releaseLoop(ctx) })
 	asking.Go(func() { w.materializeLoop(ctx) })
 	asking.Go(func() { w.declareLoop(ctx) })
 	asking.Go(func() { w.sweepLoop(ctx) })
@@ -276,6 +281,8 @@ func (w *Worker) hear(signal store.Signal) {
 		w.waits.Hear(signal.Run)
 	case store.CancelsRequested:
 		poke(w.cancelRequests)
+	case store.NoticesLeft:
+		w.releaser.Notice()
 	default:
 	}
 }

@@ -35,7 +35,7 @@ var errUncommitted = errors.New("completed in a transaction that was not committ
 // A result that you set after the call whose commit takes effect is not stored, and the
 // worker logs a warning; lines that you log after it appear only in the worker's log.
 func (r *Run[A]) CompleteIn(ctx context.Context, tx Tx) error {
-	if err := r.execution.over(); err != nil {
+	if err := r.execution.open(ctx); err != nil {
 		return err
 	}
 	return tx.Complete(ctx, r.holder(), r.execution.completing())
@@ -59,7 +59,7 @@ func (r *Run[A]) Guard(ctx context.Context, tx Tx) error {
 // Enqueue fails with ErrConflict. A call whose reply was lost is repeated, as by
 // Client.Enqueue.
 func (r *Run[A]) Enqueue(ctx context.Context, runs ...NewRun) ([]Receipt, error) {
-	if err := r.execution.over(); err != nil {
+	if err := r.execution.open(ctx); err != nil {
 		return nil, err
 	}
 	w := r.execution.w
@@ -78,9 +78,10 @@ func (u underRun) Enqueue(ctx context.Context, runs ...NewRun) ([]Receipt, error
 	return u.store.EnqueueUnder(ctx, u.holder, runs...)
 }
 
-func (r *Run[A]) holder() store.Holder {
-	return store.Holder{Run: r.ID, Claim: r.execution.claim.id}
-}
+func (r *Run[A]) holder() store.Holder { return r.execution.holder() }
+
+// holder names the run and the claim that it is executed under.
+func (x *execution) holder() store.Holder { return store.Holder{Run: x.run.ID, Claim: x.claim.id} }
 
 // completing notes that the handler completes the run in a transaction of its
 // own, even if that is reported as failed, and returns what is stored with it.

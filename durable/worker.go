@@ -10,6 +10,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/heartbeat"
 	"github.com/durable-worker/durable-worker/internal/await"
+	"github.com/durable-worker/durable-worker/internal/stepping"
 	"github.com/durable-worker/durable-worker/observe"
 	"github.com/durable-worker/durable-worker/poller"
 	"github.com/durable-worker/durable-worker/store"
@@ -34,6 +35,8 @@ type Worker struct {
 	poller         *poller.Poller[*execution]
 	claimer        claimer
 	settler        settler
+	recorder       *stepping.Recorder
+	releaser       *stepping.Releaser
 	hurry          chan struct{}
 	cancelRequests chan struct{} // signals that the cancellation of runs in hand may have been requested
 	changes        chan struct{} // signals that schedules may have changed; they are evaluated at most once a poll interval

@@ -200,7 +200,7 @@ func dashboardVariables() []variable {
 		secret(varProxySecret, func(c Config) string { return c.DashboardProxySecret }, func(c Config) string { return c.DashboardProxySecretIn }),
 		[]variable{
 			redacted(),
-			role("DURABLE_DASHBOARD_ARGS", access.Operator, "sees args, results and checkpoints", func(c Config) string { return c.DashboardArgs }),
+			role("DURABLE_DASHBOARD_ARGS", access.Operator, "sees args, results, checkpoints and values of steps and inputs", func(c Config) string { return c.DashboardArgs }),
 			role("DURABLE_DASHBOARD_TEXTS", access.Viewer, "sees errors, stacks, log lines and notes", func(c Config) string { return c.DashboardTexts }),
 			cert,
 			optional(varTLSKey, "path", "a file with the key of the certificate in PEM", func(c Config) string { return c.DashboardKey }),
@@ -228,7 +228,7 @@ func (c Config) sees() (args, texts access.Role) {
 }
 
 func redacted() variable {
-	v := optional("DURABLE_REDACT", "paths", "paths into args, results and checkpoints separated by commas, which no one is shown: card.number,*.token,**.password",
+	v := optional("DURABLE_REDACT", "paths", "paths into args, results, checkpoints, steps and inputs separated by commas, which no one is shown: card.number,*.token,**.password",
 		func(c Config) string { return c.Redact })
 	v.valid = func(c Config) bool {
 		paths := list(c.Redact)

@@ -114,7 +114,7 @@ func (v enqueueVerb) declared(ctx context.Context, o *operate.Actor) (durable.Jo
 	case !errors.Is(err, durable.ErrUnknownJob):
 		return job, err
 	case v.Force:
-		return durable.JobInfo{Name: v.Job, Queue: durable.DefaultQueue, MaxAttempts: durable.DefaultMaxAttempts}, nil
+		return durable.JobInfo{Name: v.Job, Queue: durable.DefaultQueue, MaxAttempts: store.DefaultMaxAttempts}, nil
 	default:
 		return job, fmt.Errorf("%w; start a worker that declares it, or use --force to enqueue it anyway", err)
 	}

@@ -48,8 +48,8 @@ func (p *program) printRuns(list operate.RunList, now time.Time) error {
 	return nil
 }
 
-// printRun prints one run for a person, with some of its texts.
-func (p *program) printRun(r durable.Record, now time.Time, texts texts) error {
+// printRun prints one run for a person, with some of its texts, and with more rows.
+func (p *program) printRun(r durable.Record, now time.Time, texts texts, more ...[2]string) error {
 	instant := func(t *time.Time) string {
 		if t == nil {
 			return "-"
@@ -97,6 +97,9 @@ func (p *program) printRun(r durable.Record, now time.Time, texts texts) error {
 	}
 	if len(r.Checkpoint) > 0 {
 		table.row("checkpoint", oneLine(r.Checkpoint))
+	}
+	for _, row := range more {
+		table.row(row[0], row[1])
 	}
 	table.row("args", oneLine(r.Args))
 	table.row("result", oneLine(r.Result))

@@ -16,8 +16,10 @@ import (
 type runsVerb struct {
 	List        runsListVerb    `cmd:"" help:"List runs, newest first."`
 	Show        runsShowVerb    `cmd:"" help:"Show a run with its attempts."`
-	Reveal      runsRevealVerb  `cmd:"" help:"Show a run with the values of args, result and checkpoint that redaction rules hide. Recorded in the audit log."`
+	Reveal      runsRevealVerb  `cmd:"" help:"Show a run with the values of args, result, checkpoint, steps and inputs that redaction rules hide. Recorded in the audit log."`
 	Explain     runsExplainVerb `cmd:"" help:"Explain why a run waits and when it may start, how it is executing, why it ended, or why it does not exist."`
+	Steps       runsStepsVerb   `cmd:"" help:"Show the recorded steps of a run, its waits and its inputs, or forget steps."`
+	Send        runsSendVerb    `cmd:"" help:"Send an input to a run, which may wait for it."`
 	Logs        runsLogsVerb    `cmd:"" help:"Print the lines that a run's handler has logged."`
 	Wait        runsWaitVerb    `cmd:"" help:"Wait until a run has ended. Exits 0 if it succeeded, 3 if it is dead or cancelled, 4 after --timeout."`
 	Count       runsCountVerb   `cmd:"" help:"Count runs by state. Large counts may be lower bounds (10000+) or estimates (about)."`
@@ -89,25 +91,43 @@ func (v runsShowVerb) Run(ctx context.Context, p *program) error {
 		if v.JSON {
 			return p.printJSON(record)
 		}
+		steps, err := o.StepsOf(ctx, &record)
+		if err != nil {
+			return err
+		}
 		texts := latestTexts
 		if v.Full {
 			texts = allTexts
 		}
-		return p.printRun(record, p.now(), texts)
+		return p.printRun(record, p.now(), texts, stepRows(&steps)...)
 	})
+}
+
+// revealed is a run with its steps and inputs, and with nothing hidden.
+type revealed struct {
+	durable.Record
+
+	Steps  []operate.Step  `json:"steps"`
+	Inputs []operate.Input `json:"inputs"`
 }
 
 // Run prints one run with nothing hidden.
 func (v runsRevealVerb) Run(ctx context.Context, p *program) error {
 	return p.withRun(ctx, v.ID, func(ctx context.Context, o *operate.Actor, id durable.RunID) error {
-		record, err := o.Reveal(ctx, id, v.Reason)
+		record, steps, err := o.RevealSteps(ctx, id, v.Reason)
 		if err != nil {
 			return err
 		}
 		if v.JSON {
-			return p.printJSON(record)
+			return p.printJSON(revealed{record, steps.Steps, steps.Inputs})
 		}
-		return p.printRun(record, p.now(), latestTexts)
+		if err := p.printRun(record, p.now(), latestTexts); err != nil || len(steps.Steps)+len(steps.Inputs) == 0 {
+			return err
+		}
+		if _, err := fmt.Fprintln(p.stdout); err != nil {
+			return err
+		}
+		return runsStepsVerb{Values: true}.print(p, &steps)
 	})
 }
 

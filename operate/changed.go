@@ -9,14 +9,19 @@ import (
 // note passes a change that was made on to Config.Changed, with the words that the audit log
 // has.
 func (a *Actor) note(kind, subject, action, reason string, runs int) {
-	if a.config.Changed == nil {
-		return
-	}
-	change := store.Change{At: a.config.Now().UTC(), Actor: a.by, Kind: kind, Subject: subject, Action: action, Runs: int64(runs)}
+	var detail json.RawMessage
 	if reason != "" {
-		change.Detail, _ = json.Marshal(map[string]string{"reason": reason}) // texts always can be
+		detail, _ = json.Marshal(map[string]string{"reason": reason}) // texts always can be
 	}
-	a.config.Changed(change)
+	a.pass(store.Change{Kind: kind, Subject: subject, Action: action, Runs: int64(runs), Detail: detail})
+}
+
+// pass passes a change on as made now by the Actor.
+func (a *Actor) pass(change store.Change) {
+	if a.config.Changed != nil {
+		change.At, change.Actor = a.config.Now().UTC(), a.by
+		a.config.Changed(change)
+	}
 }
 
 // noteRuns passes on how a command has changed its runs. Those of a bulk change are

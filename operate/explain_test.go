@@ -107,6 +107,27 @@ func explained() []struct {
 			f.Run.Attempts = []store.Attempt{{Number: 1, Outcome: store.Misfit, Worker: "w1", Fence: 7, EndedAt: *before(time.Second), Error: text(`decode args: field "to" holds a number, want string`)}}
 		})},
 		{"snoozed", change(waiting, func(f *store.Facts) { f.Run.DueAt, f.Run.Fence = *after(41 * time.Second), 7 })},
+		{"asleep", change(waiting, func(f *store.Facts) {
+			f.Run.DueAt, f.Run.Fence = *after(72 * time.Hour), 7
+			f.Waits = []store.StepRecord{{Name: "three days", Kind: store.StepSleep, At: *before(time.Minute), Until: f.Run.DueAt}}
+		})},
+		{"input with a deadline", change(waiting, func(f *store.Facts) {
+			f.Run.DueAt, f.Run.Fence = *after(time.Hour), 7
+			f.Waits = []store.StepRecord{{Name: "it's approved", Kind: store.StepInput, At: *before(time.Minute), Until: f.Run.DueAt}}
+		})},
+		{"input without a deadline", change(waiting, func(f *store.Facts) {
+			f.Run.DueAt, f.Run.Fence = *after(store.MaxDelay), 7
+			f.Waits = []store.StepRecord{{Name: "approved", Kind: store.StepInput, At: *before(time.Minute)}}
+		})},
+		{"a sleep beside an input", change(waiting, func(f *store.Facts) {
+			f.Run.DueAt, f.Run.Fence = *after(time.Hour), 7
+			f.Waits = []store.StepRecord{{Name: "approved", Kind: store.StepInput, At: *before(time.Minute)}, {Name: "pause", Kind: store.StepSleep, At: *before(time.Minute), Until: f.Run.DueAt}}
+		})},
+		{"retry delay, in spite of a wait", change(waiting, func(f *store.Facts) {
+			f.Run.DueAt, f.Run.Fence, f.Run.Attempt = *after(41 * time.Second), 7, 1
+			f.Run.Attempts = []store.Attempt{{Number: 1, Outcome: store.Failure, Fence: 7, EndedAt: *before(time.Second), Error: text("smtp 421")}}
+			f.Waits = []store.StepRecord{{Name: "approved", Kind: store.StepInput, At: *before(time.Minute)}}
+		})},
 		{"retry delay, then a paused queue", change(waiting, func(f *store.Facts) {
 			f.Run.DueAt = *after(41 * time.Second)
 			f.Paused = &store.QueuePause{By: "ada", Since: before(2 * time.Hour)}

@@ -42,6 +42,8 @@ const (
 	BlockerNotDue          BlockerKind = "not_due"
 	BlockerRetryDelay      BlockerKind = "retry_delay"
 	BlockerSnoozed         BlockerKind = "snoozed"
+	BlockerAsleep          BlockerKind = "asleep" // in a recorded sleep
+	BlockerInput           BlockerKind = "input"  // it waits for an input
 	BlockerQueuePaused     BlockerKind = "queue_paused"
 	BlockerNoWorker        BlockerKind = "no_worker"
 	BlockerWorkersSilent   BlockerKind = "workers_silent"

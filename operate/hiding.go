@@ -18,8 +18,8 @@ type Hiding uint8
 
 // What may be hidden. Tags, keys, metadata and names are always shown.
 const (
-	// HideArgs leaves out args, results and checkpoints, but for how many bytes they have,
-	// and refuses to search in args.
+	// HideArgs leaves out args, results, checkpoints and the values of steps and inputs, but for
+	// how many bytes they have, and refuses to search in args.
 	HideArgs Hiding = 1 << iota
 	// HideTexts leaves out what handlers have written: errors, stacks, log lines and notes
 	// of progress. It refuses to search in errors.
@@ -114,6 +114,20 @@ func (a *Actor) Reveal(ctx context.Context, id store.RunID, reason string) (stor
 	}
 	a.note(kindRun, id.String(), rules.Reveals, reason, 0)
 	return a.inFull(ctx, id)
+}
+
+// RevealSteps is Reveal for a run with what it has recorded and was sent: for one entry of the
+// audit log it returns both with nothing hidden.
+func (a *Actor) RevealSteps(ctx context.Context, id store.RunID, reason string) (store.Record, StepList, error) {
+	record, err := a.Reveal(ctx, id, reason)
+	if err != nil {
+		return record, StepList{}, err
+	}
+	recorded, err := a.store.Steps(ctx, id)
+	if err != nil {
+		return record, StepList{}, err
+	}
+	return record, a.listed(&record, &recorded, nil), nil
 }
 
 // showSchedules hides what is to be hidden of schedules.

@@ -33,7 +33,7 @@ type Config struct {
 	// Repeating is called before a call is repeated: with the error of the last try,
 	// and the pause before the next one.
 	Repeating func(err error, pause time.Duration)
-	// Redact hides values of args, results and checkpoints from all who read through the
+	// Redact hides values of args, results, checkpoints, steps and inputs from all who read through the
 	// Operator, beside what jobs hide of their own runs (durable.Redacted): those of Jobs,
 	// and those that workers have declared.
 	// Default: nothing is hidden.

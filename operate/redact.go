@@ -15,9 +15,9 @@ import (
 // Mask is what is shown in place of a value that is hidden by rule.
 const Mask = "•••"
 
-// Redaction hides values of args, results and checkpoints from all who read through an
-// Operator. What is stored, and what handlers get, stays as it is. Its methods may be
-// called from many goroutines; a nil Redaction hides nothing.
+// Redaction hides values of args, results, checkpoints, steps and inputs from all who read
+// through an Operator. What is stored, and what handlers get, stays as it is. Its methods may
+// be called from many goroutines; a nil Redaction hides nothing.
 type Redaction struct {
 	rules [][]string
 }

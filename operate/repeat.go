@@ -56,6 +56,11 @@ func (r repeating) Run(ctx context.Context, id store.RunID) (store.Record, error
 	return repeated(ctx, r, func() (store.Record, error) { return r.Store.Run(ctx, id) })
 }
 
+// Steps is the store's, repeated.
+func (r repeating) Steps(ctx context.Context, id store.RunID) (store.RunSteps, error) {
+	return repeated(ctx, r, func() (store.RunSteps, error) { return r.Store.Steps(ctx, id) })
+}
+
 // Runs is the store's, repeated.
 func (r repeating) Runs(ctx context.Context, filter store.Filter) (store.Page, error) {
 	return repeated(ctx, r, func() (store.Page, error) { return r.Store.Runs(ctx, filter) })

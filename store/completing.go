@@ -3,6 +3,9 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"math/rand/v2"
+	"time"
 )
 
 // Completer is a run that can end in a transaction of its handler: a *durable.Run.
@@ -45,5 +48,50 @@ func CompletingSQL(db *sql.DB, bind func(*sql.Tx) Tx) Completing[*sql.Tx] {
 			return err
 		}
 		return tx.Commit()
+	}
+}
+
+// Transacting executes work in a transaction of type T and commits it; bound is the store bound to
+// that transaction. When work or the commit fails, it rolls back and returns the error. A
+// transaction that the database asks to be repeated, for a serialization failure or a deadlock, is
+// repeated a few times, work included. A program gets it from its engine, such as
+// postgres.Transacting; a test gets it from durabletest.Transacting.
+type Transacting[T any] func(ctx context.Context, work func(tx T, bound Tx) error) error
+
+// TransactingSQL makes the Transacting of an engine whose transactions are those of database/sql;
+// bind binds the store to one. Programs call that of their engine instead.
+func TransactingSQL(db *sql.DB, bind func(*sql.Tx) Tx) Transacting[*sql.Tx] {
+	return func(ctx context.Context, work func(tx *sql.Tx, bound Tx) error) error {
+		return Repeating(ctx, func() error {
+			tx, err := db.BeginTx(ctx, nil)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = tx.Rollback() }() // a no-op after the commit
+			if err := work(tx, bind(tx)); err != nil {
+				return err
+			}
+			return tx.Commit()
+		})
+	}
+}
+
+// transactingTries is how often a transaction is executed that the database asks to be repeated.
+const transactingTries = 5
+
+// Repeating executes a transaction, and repeats it when the database asks for that: SQLSTATE 40001
+// and 40P01. Engines call it.
+func Repeating(ctx context.Context, transaction func() error) error {
+	for try := 1; ; try++ {
+		err := transaction()
+		var stated interface{ SQLState() string }
+		if !errors.As(err, &stated) || stated.SQLState() != "40001" && stated.SQLState() != "40P01" || try == transactingTries {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(time.Duration(float64(5*time.Millisecond<<try) * (0.5 + rand.Float64()))): //nolint:gosec // spreads load
+		}
 	}
 }

@@ -282,6 +282,15 @@ func CheckReveal(reason, by string) error {
 	return nil
 }
 
+// CheckActor reports what is wrong with the name of who changes something, wrapped in
+// ErrInvalid.
+func CheckActor(by string) error {
+	if err := checkActor(by); err != nil {
+		return invalid("actor", []error{err})
+	}
+	return nil
+}
+
 // CheckQueueChange reports what is wrong with a change of a queue, wrapped in
 // ErrInvalid. Stores call it before they change anything.
 func CheckQueueChange(name string, action QueueAction, by string) error {

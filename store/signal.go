@@ -14,6 +14,7 @@ const (
 	CancelsRequested                       // the cancellation of running runs was requested
 	RunAwaited                             // a client or a schedule waits for the run: the worker that ends it publishes RunEnded
 	RunEnded                               // a run has ended for good
+	NoticesLeft                            // a run was sent an input in a transaction: a worker has to release it
 )
 
 // Signal is a hint that something has changed. A zero Run means any run: the listeners of

@@ -20,7 +20,7 @@ import (
 // not one of this package's sentinels means that the outcome is unknown, and
 // every method may then be called again with the same arguments.
 type Store interface {
-	Enqueuer
+	Taker
 	ClaimEnqueuer
 	Claimer
 	Verifier
@@ -32,6 +32,8 @@ type Store interface {
 	Inspector
 	Counter
 	Reporter
+	Stepper
+	Releaser
 	Sweeper
 	Controls
 	Sessions

@@ -100,6 +100,21 @@ const (
 	DeleteSchedule ScheduleAction = "delete" // its runs stay; a worker that declares it creates it again
 )
 
+// Scheduler takes the schedules that a program makes of its own data, such as one for each
+// customer. A Client, a Store and a store bound to a transaction (Tx) are Schedulers.
+type Scheduler interface {
+	// PutSchedule creates a schedule, or replaces the one of its name, which keeps
+	// whether it is paused, and its next occurrence if it fires at the same times. The
+	// generation of s is not looked at. A schedule that workers declare is not replaced:
+	// ErrConflict. Like a declaration, it is not recorded in the audit log. To repeat it is
+	// safe.
+	PutSchedule(ctx context.Context, s Schedule) error
+	// ChangeSchedule pauses, resumes or deletes on behalf of by, a person or a program, and
+	// records that; ErrNotFound when there is none of the name. What is paused already
+	// stays so.
+	ChangeSchedule(ctx context.Context, name string, action ScheduleAction, by string) error
+}
+
 // ScheduleAdmin is the operator's part of a store's schedules. Every change is
 // recorded with its actor, in the same transaction.
 type ScheduleAdmin interface {

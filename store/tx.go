@@ -17,9 +17,12 @@ import (
 // lease.ErrLost, the transaction may be unusable: roll it back. Like the transaction
 // itself, a Tx is for one goroutine at a time.
 type Tx interface {
-	// Enqueue stores the runs within the transaction. A delay counts from this
-	// call, however long the transaction takes.
-	Enqueuer
+	// Taker stores runs, inputs and schedules within the transaction. The delay of a run counts
+	// from the call, however long the transaction takes. A schedule is planned from the call on,
+	// and workers see it when they next look, within their poll interval.
+	Taker
+	TxStepper
+	TxReader
 	// Guard locks the holder's run until the transaction ends, so that no other
 	// worker can take it over before then, even if its lease expires. If the run no
 	// longer belongs to the claim, it returns lease.ErrLost.
@@ -29,6 +32,17 @@ type Tx interface {
 	// back. The run stays locked until the transaction ends, so call Complete at its
 	// end.
 	Complete(ctx context.Context, holder Holder, completion Completion) error
+}
+
+// Taker takes what programs hand over to workers. A Client, a Store and a Tx are Takers.
+type Taker interface {
+	Enqueuer
+	Sender
+	Scheduler
+}
+
+// TxReader reads runs as a transaction sees them.
+type TxReader interface {
 	// Run is Inspector.Run as the transaction sees it.
 	Run(ctx context.Context, id RunID) (Record, error)
 	// Runs is Inspector.Runs as the transaction sees it.

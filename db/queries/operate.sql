@@ -318,10 +318,9 @@ FROM (
 WHERE schedules.id = retried.schedule;
 
 -- name: DeletePending :many
--- CancelPending, but the runs are deleted with all that belongs to them; keyed as in
--- RetryRuns.
--- Index: as CancelPending, and attempts_pkey, problems_pkey, progress_pkey. Locks: as
--- CancelPending. Idempotent: a repeat finds no row of ready.
+-- CancelPending, but the runs are deleted, and after them all that belongs to them (SweepRests);
+-- keyed as in RetryRuns.
+-- Index, locks: as CancelPending. Idempotent: a repeat finds no row of ready.
 WITH taken AS MATERIALIZED (
     DELETE FROM durable.ready
     WHERE ctid = ANY (ARRAY(
@@ -349,15 +348,6 @@ WITH taken AS MATERIALIZED (
     WHERE id = ANY (ARRAY(SELECT taken.run_id FROM taken))
       AND state = durable.pending()
     RETURNING id
-), attempts_deleted AS (
-    DELETE FROM durable.attempts
-    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
-), problems_deleted AS (
-    DELETE FROM durable.problems
-    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
-), progress_deleted AS (
-    DELETE FROM durable.progress
-    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
 ), audited AS (
     INSERT INTO durable.audit (actor, kind, subject, action, detail)
     SELECT @actor::text, 'run', deleted.id::text, 'delete', nullif(@detail::text, '')::json
@@ -421,15 +411,6 @@ WITH taken AS MATERIALIZED (
     FROM (SELECT DISTINCT touched.gate FROM touched) freed
 -- end
     RETURNING line
-), attempts_deleted AS (
-    DELETE FROM durable.attempts
-    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
-), problems_deleted AS (
-    DELETE FROM durable.problems
-    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
-), progress_deleted AS (
-    DELETE FROM durable.progress
-    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
 ), audited AS (
     INSERT INTO durable.audit (actor, kind, subject, action, detail)
     SELECT @actor::text, 'run', deleted.id::text, 'delete', nullif(@detail::text, '')::json
@@ -442,10 +423,10 @@ SELECT
 FROM deleted;
 
 -- name: DeleteFinished :many
--- Deletes finished runs with all that belongs to them; keyed as in RetryRuns.
+-- Deletes finished runs, and after them all that belongs to them (SweepRests); keyed as in
+-- RetryRuns.
 -- Freed are the lines of turns for places that a dead run has kept.
--- Index: runs_pkey, attempts_pkey, problems_pkey, progress_pkey. Locks: the runs, with
--- SKIP LOCKED. Idempotent: a repeat finds no rows.
+-- Index: runs_pkey. Locks: the runs, with SKIP LOCKED. Idempotent: a repeat finds no rows.
 WITH locked_runs AS MATERIALIZED (
     SELECT id
     FROM durable.runs
@@ -475,15 +456,6 @@ WITH locked_runs AS MATERIALIZED (
     FROM (SELECT DISTINCT finished.gate FROM finished) freed
 -- end
     RETURNING line
-), attempts_deleted AS (
-    DELETE FROM durable.attempts
-    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
-), problems_deleted AS (
-    DELETE FROM durable.problems
-    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
-), progress_deleted AS (
-    DELETE FROM durable.progress
-    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
 ), audited AS (
     INSERT INTO durable.audit (actor, kind, subject, action, detail)
     SELECT @actor::text, 'run', deleted.id::text, 'delete', nullif(@detail::text, '')::json

@@ -375,11 +375,11 @@ SELECT
 FROM deleted;
 
 -- name: SweepRests :exec
--- Deletes what belongs to the runs that SweepRuns, before it in the same transaction, has
--- deleted. A statement of its own and so a later snapshot: nothing can be added to a run
--- that is gone.
--- Index: attempts_pkey, problems_pkey, progress_pkey, and runs_pkey to leave alone what
--- SweepRuns has left. Idempotent: a repeat finds no rows.
+-- Deletes what belongs to the runs that SweepRuns, or an operator's delete, before it in the same
+-- transaction, has deleted. A statement of its own and so a later snapshot: nothing can be added
+-- to a run that is gone.
+-- Index: attempts_pkey, problems_pkey, progress_pkey, steps_pkey, inputs_pkey, and runs_pkey
+-- to leave alone what that has left. Idempotent: a repeat finds no rows.
 WITH gone AS MATERIALIZED (
     SELECT swept.id
     FROM (SELECT unnest(@ids::uuid[]) AS id) swept
@@ -393,6 +393,12 @@ WITH gone AS MATERIALIZED (
     WHERE run_id = ANY (ARRAY(SELECT gone.id FROM gone))
 ), problems_deleted AS (
     DELETE FROM durable.problems
+    WHERE run_id = ANY (ARRAY(SELECT gone.id FROM gone))
+), steps_deleted AS (
+    DELETE FROM durable.steps
+    WHERE run_id = ANY (ARRAY(SELECT gone.id FROM gone))
+), inputs_deleted AS (
+    DELETE FROM durable.inputs
     WHERE run_id = ANY (ARRAY(SELECT gone.id FROM gone))
 )
 DELETE FROM durable.progress

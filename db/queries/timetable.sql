@@ -30,8 +30,18 @@ FROM durable.schedules
 WHERE name = @name
 FOR UPDATE;
 
+-- name: HoldSchedule :one
+-- For a program that puts its schedule, or changes it, perhaps in a transaction of its own.
+-- Index: schedules_name_key. Locks: the row, until the transaction ends.
+SELECT
+    id, hash, paused,
+    spec::text AS spec
+FROM durable.schedules
+WHERE name = @name
+FOR UPDATE;
+
 -- name: CreateSchedule :execrows
--- Index: schedules_name_key. Idempotent: a repeat finds the name taken.
+-- Index: schedules_name_key. Idempotent: a repeat finds the name taken, and returns no row.
 INSERT INTO durable.schedules (
     name, spec, hash, job, queue, priority, max_attempts, timeout, on_crash, args, tags, limits,
     paused, edited, look_at, hash_at, brought_at
@@ -50,12 +60,13 @@ VALUES (
     @tags,
     @limits,
     @paused::boolean,
-    true,
+    @edited::boolean,
     CASE WHEN @paused::boolean THEN 'infinity' ELSE clock_timestamp() END,
     '-infinity',
     '-infinity'
 )
-ON CONFLICT (name) DO NOTHING;
+ON CONFLICT (name) DO NOTHING
+RETURNING id;
 
 -- name: EditSchedule :exec
 -- Changes a schedule. It is planned again from this instant on, unless its next occurrence
@@ -75,7 +86,7 @@ WITH clock AS MATERIALIZED (
 UPDATE durable.schedules
 SET generation = schedules.generation + 1,
     fault = NULL,
-    edited = true,
+    edited = @edited::boolean,
     next_at = CASE WHEN @keep::boolean THEN schedules.next_at END,
     waiting = CASE
         WHEN @keep::boolean AND schedules.fault IS NULL THEN schedules.waiting

@@ -107,6 +107,47 @@ CREATE TABLE progress (
     checkpoint BLOB               -- JSON
 ) WITHOUT ROWID;
 
+-- What handlers have recorded of their runs, as long as the run. A name is recorded once; only
+-- what was recorded of tries is replaced.
+CREATE TABLE steps (
+    run_id BLOB    NOT NULL,
+    at     INTEGER NOT NULL,
+    until  INTEGER,          -- of a wait; null: it has no end
+    took   INTEGER,          -- by its last execution; null: not known
+    tries  INTEGER NOT NULL, -- that have failed
+    kind   INTEGER NOT NULL, -- 0 tried, 1 done, 2 failed, 3 sleep, 4 input
+    name   TEXT    NOT NULL,
+    error  TEXT,             -- of the last try that failed
+    code   TEXT,             -- likewise
+    value  BLOB,             -- JSON, of a result; null: none
+    PRIMARY KEY (run_id, name)
+) WITHOUT ROWID;
+
+-- What was sent to runs, as long as the run. The primary key decides which comes first, an
+-- input or the run's giving up.
+CREATE TABLE inputs (
+    run_id BLOB    NOT NULL,
+    at     INTEGER NOT NULL,
+    size   INTEGER NOT NULL,           -- of the value, bytes
+    n      INTEGER NOT NULL DEFAULT 0, -- of several with one name; 0 so far
+    name   TEXT    NOT NULL,
+    sender TEXT,                       -- a person; null: code
+    digest TEXT,                       -- store.DigestOf; null: the run has given up
+    value  BLOB,                       -- JSON; null likewise
+    PRIMARY KEY (run_id, name, n)
+) WITHOUT ROWID;
+
+-- An input was stored, so that its run may have to be made due. A release deletes it, or puts
+-- it back for later while the run is executing. Mostly empty.
+CREATE TABLE notices (
+    id     INTEGER PRIMARY KEY,
+    due_at INTEGER NOT NULL,
+    run_id BLOB    NOT NULL,
+    tries  INTEGER NOT NULL DEFAULT 0, -- how often it was put back
+    name   TEXT    NOT NULL            -- of the input
+);
+CREATE INDEX notices_due ON notices (due_at, id);
+
 -- How far the two passes of retention over the runs are, by runs.seq: the walk
 -- over those old enough, and the full pass.
 CREATE TABLE sweep (

@@ -30,3 +30,17 @@ func Completing[T any](s *memory.Store, tx T) store.Completing[T] {
 		return within.Commit()
 	}
 }
+
+// Transacting is what a test gives to durable.StepTx, in place of postgres.Transacting or
+// sqlite.Transacting. The step is recorded in a transaction of the memory store; work receives tx
+// as it is, as with Completing.
+func Transacting[T any](s *memory.Store, tx T) store.Transacting[T] {
+	return func(_ context.Context, work func(tx T, bound store.Tx) error) error {
+		within := s.Begin()
+		defer within.Rollback()
+		if err := work(tx, within); err != nil {
+			return err
+		}
+		return within.Commit()
+	}
+}

@@ -242,9 +242,9 @@ func TestNothingPassesACutWire(t *testing.T) {
 	t.Parallel()
 	notCalled := []string{
 		"Listen", "ListenFor", // only bring hints, and what is done about them fails
-		"CountMatching", "Jobs", "Runs", "Counts", "ListSchedules", "ScheduleHistory", "SaveSchedule", "ChangeSchedule", "RunSchedule",
+		"CountMatching", "Jobs", "Runs", "Counts", "ListSchedules", "ScheduleHistory", "SaveSchedule", "PutSchedule", "ChangeSchedule", "RunSchedule",
 		"EndSession", "Operate", "Rerun", "Reveal", "SetQueue", "Queues", "Changes", "Workers", "Survey", "Series",
-		"ListLimits", "ChangeLimit", "Gate", "CheckLimits", "LimitKeys", "Facts", "Problems",
+		"ListLimits", "ChangeLimit", "Gate", "CheckLimits", "LimitKeys", "Facts", "Problems", "ForgetSteps",
 	}
 	wire := reflect.ValueOf(durabletest.Wire())
 	contract := reflect.TypeFor[durable.Store]()

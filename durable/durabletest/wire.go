@@ -211,6 +211,30 @@ func (x wire) Checkpoint(ctx context.Context, id durable.RunID) ([]byte, error) 
 	return through(ctx, x.w, func() ([]byte, error) { return x.Store.Checkpoint(ctx, id) })
 }
 
+func (x wire) Steps(ctx context.Context, id durable.RunID) (store.RunSteps, error) {
+	return through(ctx, x.w, func() (store.RunSteps, error) { return x.Store.Steps(ctx, id) })
+}
+
+func (x wire) RecordSteps(ctx context.Context, steps []store.NewStep) ([]store.StepVerdict, error) {
+	return through(ctx, x.w, func() ([]store.StepVerdict, error) { return x.Store.RecordSteps(ctx, steps) })
+}
+
+func (x wire) BeginWait(ctx context.Context, wait store.NewWait) (store.RunSteps, error) {
+	return through(ctx, x.w, func() (store.RunSteps, error) { return x.Store.BeginWait(ctx, wait) })
+}
+
+func (x wire) GiveUp(ctx context.Context, holder store.Holder, name string) (store.Input, error) {
+	return through(ctx, x.w, func() (store.Input, error) { return x.Store.GiveUp(ctx, holder, name) })
+}
+
+func (x wire) Send(ctx context.Context, input store.NewInput) (store.SendReceipt, error) {
+	return through(ctx, x.w, func() (store.SendReceipt, error) { return x.Store.Send(ctx, input) })
+}
+
+func (x wire) Release(ctx context.Context, request store.ReleaseRequest) (store.ReleaseResult, error) {
+	return through(ctx, x.w, func() (store.ReleaseResult, error) { return x.Store.Release(ctx, request) })
+}
+
 func (x wire) Publish(ctx context.Context, signal store.Signal) error {
 	_, err := through(ctx, x.w, errOnly(func() error { return x.Store.Publish(ctx, signal) }))
 	return err

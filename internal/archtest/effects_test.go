@@ -41,6 +41,8 @@ var goroutines = excuses{
 	"examples/fence/main.go":                 "two workers; fence waits for them",
 	"examples/service/main.go":               "the worker and the HTTP server; service waits for both",
 	"examples/progress/main.go":              "the worker; progress waits for it",
+	"examples/steps/main.go":                 "the worker; book waits for it",
+	"internal/stepping/branch.go":            "the functions of Parallel, which waits for them",
 	"lock/call.go":                           "calls to the store, and what gives claims back; Close waits for them",
 	"lock/waits.go":                          "hears of releases elsewhere; the last call that waits, waits for it",
 }

@@ -28,7 +28,6 @@ var longStatements = map[string]extent{
 	"db/queries/keys.sql: ReplaceRun":                 {115, 8},
 	"db/queries/limits_check.sql: CheckLimits":        {281, 11},
 	"db/queries/monitor.sql: SurveyLanes":             {122, 6},
-	"db/queries/operate.sql: DeleteWaiting":           {67, 9},
 	"db/queries/reclaim.sql: ReclaimRuns":             {276, 22},
 	"db/queries/settle.sql: SettleLimited":            {107, 8},
 	"db/queries/sweep.sql: ReturnRuns":                {129, 13},

@@ -235,6 +235,8 @@ func TestEverythingMeets_PostgreSQL(t *testing.T) {
 		"attempts of no run": "select count(*) from durable.attempts a where not exists (select from durable.runs r where r.id = a.run_id)",
 		"problems of no run": "select count(*) from durable.problems a where not exists (select from durable.runs r where r.id = a.run_id)",
 		"progress of no run": "select count(*) from durable.progress a where not exists (select from durable.runs r where r.id = a.run_id)",
+		"steps of no run":    "select count(*) from durable.steps a where not exists (select from durable.runs r where r.id = a.run_id)",
+		"inputs of no run":   "select count(*) from durable.inputs a where not exists (select from durable.runs r where r.id = a.run_id)",
 		"places in line":     "select count(*) from durable.ready",
 		"keys of no run":     "select count(*) from durable.unique_keys k where not exists (select from durable.runs r where r.id = k.run_id)",
 	})

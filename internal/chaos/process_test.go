@@ -69,6 +69,7 @@ func TestMain(m *testing.M) {
 		registerMeet(app)
 		registerBounded(app)
 		registerSpin(app)
+		registerJourney(app)
 		return nil
 	})
 }

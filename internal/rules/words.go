@@ -46,6 +46,11 @@ func UnknownScheduleAction(action store.ScheduleAction) error {
 	return fmt.Errorf("%w: %q is not an action on a schedule", store.ErrInvalid, action)
 }
 
+// OfWorkers refuses a program's schedule that would replace one which workers declare.
+func OfWorkers() error {
+	return fmt.Errorf("%w: workers declare a schedule of this name", store.ErrConflict)
+}
+
 // NotOfSchedule refuses the id of a run that is not of the schedule for which it
 // was given.
 func NotOfSchedule(id store.RunID) error {

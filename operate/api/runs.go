@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/durable-worker/durable-worker/internal/wire"
+	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -109,6 +110,14 @@ func rerunRun(c *call) (answer, error) {
 	return answer{status: http.StatusCreated, body: made}, err
 }
 
+// revealed is a run with its steps and inputs, and with nothing hidden.
+type revealed struct {
+	store.Record
+
+	Steps  []operate.Step  `json:"steps"`
+	Inputs []operate.Input `json:"inputs"`
+}
+
 func revealRun(c *call) (answer, error) {
 	id, err := c.run()
 	if err != nil {
@@ -118,8 +127,8 @@ func revealRun(c *call) (answer, error) {
 	if err := c.body(&given); err != nil {
 		return answer{}, err
 	}
-	record, err := c.op.Reveal(c.r.Context(), id, given.Reason)
-	return ok(record), err
+	record, steps, err := c.op.RevealSteps(c.r.Context(), id, given.Reason)
+	return ok(revealed{record, steps.Steps, steps.Inputs}), err
 }
 
 // explainRun answers also for a run that is not there.

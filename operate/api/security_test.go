@@ -29,7 +29,7 @@ import (
 // target is a path of an operation, of a run and a bulk change that there are not.
 func target(pattern string) (method, path string) {
 	method, path, _ = strings.Cut(pattern, " ")
-	return method, strings.NewReplacer("{id}", "0190c5a0-7d6c-7b0e-9f6e-3a1f4b2c5d6e", "{n}", "7").Replace(path)
+	return method, strings.NewReplacer("{id}", "0190c5a0-7d6c-7b0e-9f6e-3a1f4b2c5d6e", "{n}", "7", "{name}", "x").Replace(path)
 }
 
 // TestEveryOperationKnowsWhoAsks goes through the operations that there are.

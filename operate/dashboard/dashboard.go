@@ -90,6 +90,8 @@ func (d *dashboard) makers() map[string]makes {
 		"POST /runs/{id}/rerun":   d.rerun,
 		"GET /runs/{id}/reveal":   d.askReveal,
 		"POST /runs/{id}/reveal":  d.reveal,
+		"GET /runs/{id}/send":     d.askSend,
+		"POST /runs/{id}/send":    d.send,
 		"GET /bulk":               d.bulks,
 		"GET /bulk/{n}":           d.bulk,
 		"POST /bulk/{n}":          d.stopBulk,

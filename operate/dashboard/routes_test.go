@@ -26,7 +26,7 @@ func TestEveryRouteIsReadOnlyForViewers(t *testing.T) {
 		"GET /runs": {"", "?state=dead", "?find=" + dead[:23]}, "GET /runs/new": {"?job=fine"}, "GET /runs/change": {"?action=retry&id=" + dead, "?action=retry&all=true"},
 		"GET /queues/change": {"?name=mail&action=pause"}, "GET /jobs": {"", "?name=bad"}, "GET /schedules": {"", "?name=nightly"},
 		"GET /schedules/change": {"?name=nightly&action=run"}, "GET /schedules/edit": {"?name=nightly"}, "GET /limits": {"", "?name=api&key=key"},
-		"GET /limits/change": {"?name=api&action=set"}, "GET /locks/release": {"?name=reindex&slot=0"},
+		"GET /runs/{id}/send": {"?name=approved"}, "GET /limits/change": {"?name=api&action=set"}, "GET /locks/release": {"?name=reindex&slot=0"},
 	}
 	before, err := s.op.Changes(t.Context(), store.ChangeFilter{})
 	require.NoError(t, err)

@@ -20,7 +20,8 @@ type runPage struct {
 	Why     operate.Explanation
 	Events  []event
 	Seen    seen
-	Masked  bool // a rule hides something that this person may have revealed
+	Masked  bool       // a rule hides something that this person may have revealed
+	Steps   *stepsView // nil: there are none
 	Changes []store.Change
 	Can     map[string]bool
 	Copies  []copied // for operators: they have the args
@@ -82,6 +83,12 @@ func (d *dashboard) run(ctx context.Context, r *request) (view, error) {
 	if shown.Why, err = r.do.Explain(ctx, id); err != nil {
 		return view{}, err
 	}
+	steps, err := r.do.StepsOf(ctx, &record)
+	if err != nil {
+		return view{}, err
+	}
+	shown.Steps = stepsOf(&steps)
+	shown.Masked = shown.Masked || r.who.Operator && masks(&steps)
 	for i := range shown.Why.Blockers {
 		if b := &shown.Why.Blockers[i]; b.Kind == operate.BlockerKept && b.EndsAt != nil {
 			shown.Kept = stampOf(b.EndsAt, r.now)
@@ -103,14 +110,15 @@ func (d *dashboard) askReveal(ctx context.Context, r *request) (view, error) {
 	}
 	path := "runs/" + record.ID.String()
 	return r.ask("runs", question{To: path + "/reveal", Title: "Reveal what is hidden of this run of " + record.Job + "?", Verb: "Reveal", Keep: "Keep it hidden",
-		Back: path, Reason: true, Says: "You see its args, its result and its checkpoint as they are stored. The audit log records that you have."}), nil
+		Back: path, Reason: true, Says: "You see its args, its result, its checkpoint, and the values of its steps and inputs, as they are stored. The audit log records that you have."}), nil
 }
 
 // revealed is the page of a run with nothing hidden. It is not kept live.
 type revealed struct {
-	ID   store.RunID
-	Job  string
-	Seen seen
+	ID    store.RunID
+	Job   string
+	Seen  seen
+	Steps *stepsView // nil: there are none
 }
 
 func (d *dashboard) reveal(ctx context.Context, r *request) (view, error) {
@@ -122,11 +130,11 @@ func (d *dashboard) reveal(ctx context.Context, r *request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	record, err := r.do.Reveal(ctx, id, r.form.Get("reason"))
+	record, steps, err := r.do.RevealSteps(ctx, id, r.form.Get("reason"))
 	if err != nil {
 		return asked.again(err)
 	}
-	return view{page: "revealed", title: record.Job, section: "runs", data: revealed{record.ID, record.Job, seenOf(&record)}}, nil
+	return view{page: "revealed", title: record.Job, section: "runs", data: revealed{record.ID, record.Job, seenOf(&record), stepsOf(&steps)}}, nil
 }
 
 // absent is the page of a run that is not there: it says why, as far as that is known.

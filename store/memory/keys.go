@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -51,7 +52,7 @@ func (s *Store) holder(k *keyHolder, now time.Time) store.KeyHolder {
 	if !stored {
 		return store.KeyHolder{}
 	}
-	return store.KeyHolder{Stored: true, Latest: k.latest, State: r.state, Held: k.heldTo.After(now)}
+	return store.KeyHolder{Stored: true, Latest: k.latest, State: rules.StateForKey(r.state, r.hasBegun()), Held: k.heldTo.After(now)}
 }
 
 // replace gives a pending run what another has that was enqueued for it.

@@ -85,6 +85,7 @@ func (s *Store) retry(r *run, now time.Time) {
 	r.attempt, r.crashCount, r.claim, r.cancel, r.reason = 0, 0, lease.ClaimID{}, "", ""
 	r.expiresAt, r.finishedAt = time.Time{}, time.Time{}
 	r.acknowledgedAt, r.acknowledgedBy = time.Time{}, ""
+	r.forgetFailures()
 	if one, found := s.schedules[r.schedule]; found && slices.Contains(one.runs, r) && !slices.Contains(one.open, r) {
 		one.open = append(one.open, r)
 	}

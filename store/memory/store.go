@@ -54,6 +54,8 @@ type Store struct {
 	limits limits
 	sweep  sweep
 
+	notices []notice // of inputs whose runs may have to be made due
+
 	places    map[string][]*place         // of each lock ever asked for
 	refused   map[lease.ClaimID]time.Time // claims of locks that were given back before they came, and until when
 	forced    []lock.ForceRecord
@@ -158,6 +160,9 @@ type run struct {
 	attempts   []store.Attempt // recorded outcomes, oldest first
 	progress   *store.Progress // never changed once it is there
 	checkpoint []byte          // JSON; nil: none
+
+	steps  []store.StepRecord // in the order of recording
+	inputs []sentInput
 }
 
 // isolated reports whether the run waits in its lane's line of isolated runs.

@@ -97,6 +97,11 @@ func (s *Store) ChangeSchedule(ctx context.Context, name string, action store.Sc
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.changeSchedule(name, action, by)
+}
+
+// changeSchedule is ChangeSchedule for who holds the store's mutex.
+func (s *Store) changeSchedule(name string, action store.ScheduleAction, by string) error {
 	one, found := s.schedules[name]
 	if !found {
 		return fmt.Errorf("schedule %s: %w", name, store.ErrNotFound)

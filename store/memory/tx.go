@@ -28,6 +28,10 @@ type Tx struct {
 	receipts []store.Receipt               // what was answered for each
 	holds    map[store.RunID]lease.ClaimID // guarded or completed
 	done     map[store.RunID]store.Completion
+	steps    []store.NewStep
+	inputs   []store.NewInput
+
+	schedules map[string]*scheduling // by name
 }
 
 // Begin begins a transaction. It holds nothing that would have to be given
@@ -78,14 +82,20 @@ func (t *Tx) commit() error {
 	if !slices.Equal(t.after().take(t.runs), t.receipts) {
 		return fmt.Errorf("commit: a unique key of one of the runs has changed hands since it was enqueued: %w", store.ErrConflict)
 	}
+	if err := t.checkSchedules(); err != nil {
+		return err
+	}
 	now := s.now()
+	if err := t.keepRecorded(now); err != nil {
+		return err
+	}
 	for id, c := range t.done {
 		r := s.runs[id]
 		s.end(r, r.worker, &store.Outcome{Kind: store.Success, Result: c.Result, Log: c.Log}, now)
 	}
 	s.take(t.runs)
-	s.hintIf(false)
-	return nil
+	s.hintIf(t.sendAll(now))
+	return t.changeSchedules()
 }
 
 // Rollback forgets what was done through the transaction. After Commit it does
@@ -209,6 +219,7 @@ func (t *Tx) after() *Store {
 		c.attempts = slices.Clone(r.attempts) // one more may be appended
 		c.lane = shadow.lane(r.lane.name)
 		c.permits, c.gate = nil, nil
+		c.steps, c.inputs = copiedSteps(r.steps), slices.Clone(r.inputs)
 		shadow.runs[c.id] = &c
 		shadow.byID = append(shadow.byID, &c)
 		if c.state == store.Pending {

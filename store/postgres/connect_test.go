@@ -66,7 +66,7 @@ func TestStoreOnAPoolOfTheUser(t *testing.T) {
 		first := openFresh(t, pgtest.Server(t))
 		return onPool(t, first, poolOf(t, first.url, ownSettings))
 	}
-	testMode(t, backend, "enqueue", "inspect", "listen", "queues", "progress")
+	testMode(t, backend, "enqueue", "inspect", "listen", "queues", "progress", "steps", "inputs")
 }
 
 func TestStoreOnAPoolOfTheUserBehindAPooler(t *testing.T) {

@@ -60,7 +60,7 @@ func worker(name string) store.WorkerID { return store.WorkerID{Name: name, Inst
 func withoutAutovacuum(t *testing.T, store opened) {
 	t.Helper()
 	conn := connect(t, store.url)
-	for _, table := range []string{"runs", "ready", "leases", "attempts", "problems", "progress", "unique_keys"} {
+	for _, table := range []string{"runs", "ready", "leases", "attempts", "problems", "progress", "steps", "inputs", "notices", "unique_keys"} {
 		_, err := conn.Exec(t.Context(), fmt.Sprintf("alter table %s.%s set (autovacuum_enabled = off)", store.schema, table))
 		require.NoError(t, err)
 	}

@@ -13,9 +13,10 @@ const (
 	// RoleWorker runs workers and operators' verbs: everything but migrations.
 	RoleWorker = examine.RoleWorker
 	// RoleProducer enqueues, also within transactions of its own, replaces
-	// pending runs by their keys, and waits for results. It can make workers
-	// execute any job with any args, and read those of all runs; it cannot claim,
-	// end or delete a run, nor change a queue or a schedule.
+	// pending runs by their keys, creates and replaces schedules, sends inputs to runs,
+	// and waits for results. It can make workers execute any job with any args, and
+	// read those of all runs; it cannot read what others have sent, claim, end or
+	// delete a run, pause or delete a schedule, nor change a queue.
 	RoleProducer = examine.RoleProducer
 	// RoleReader reads everything, args and results included.
 	RoleReader = examine.RoleReader

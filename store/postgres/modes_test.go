@@ -162,7 +162,7 @@ func TestStoreBehindATransactionPooler(t *testing.T) {
 		backend.Share = 2 // the statements are those of TestStoreInModes with parameters as text
 	}
 	testMode(t, backend, "keys", "under", "limits", "schedules", "recurring", "together",
-		"operate", "inspect", "explain", "problems", "presence", "queues", "audit", "progress", "stranded")
+		"operate", "inspect", "explain", "problems", "presence", "queues", "audit", "progress", "steps", "inputs", "stranded")
 }
 
 func TestLocksBehindATransactionPooler(t *testing.T) {

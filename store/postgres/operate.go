@@ -209,6 +209,7 @@ func (o *operation) act(ctx context.Context, rows []queries.OperableRow, keyed b
 			b.Add(cancel, c.lanes, c.dues, c.ids, reason, by, detail, singly).Query(done(store.Cancelled))
 		default:
 			b.Add(deletion, c.lanes, c.dues, c.ids, keyed, by, detail, singly).Query(done(store.Pending))
+			b.Add(queries.SweepRests, c.ids)
 		}
 	}
 	take(&pending, o.done, queries.CancelPending, queries.DeletePending)
@@ -222,7 +223,7 @@ func (o *operation) act(ctx context.Context, rows []queries.OperableRow, keyed b
 			b.Add(queries.CountRetried, ids)
 		case store.DeleteRuns:
 			b.Add(queries.DeleteFinished, ids, keyed, by, detail, singly).Query(o.deleted)
-			b.Add(queries.SweepRests, ids) // what a retry has added since that one's snapshot
+			b.Add(queries.SweepRests, ids)
 		case store.AcknowledgeRuns:
 			b.Add(queries.AcknowledgeRuns, ids, by, detail, singly).Query(o.done(store.Dead))
 		}
@@ -233,7 +234,30 @@ func (o *operation) act(ctx context.Context, rows []queries.OperableRow, keyed b
 	if err := o.store.db.Send(ctx, o.tx, b); err != nil {
 		return err
 	}
+	if err := o.forgetFailures(ctx, ids); err != nil {
+		return err
+	}
 	return o.auditBulk(ctx)
+}
+
+// forgetFailures has those of the runs forget their failures that were retried: they are
+// locked. Those that were skipped are another transaction's.
+func (o *operation) forgetFailures(ctx context.Context, ids conn.UUIDs) error {
+	if o.command.Action != store.RetryRuns {
+		return nil
+	}
+	var retried conn.UUIDs
+	for _, id := range ids {
+		if o.answers[id].Result == store.RunChanged {
+			retried = append(retried, id)
+		}
+	}
+	if len(retried) == 0 {
+		return nil
+	}
+	b := o.store.db.NewBatch()
+	b.Add(queries.ForgetFailures, retried)
+	return o.store.db.Send(ctx, o.tx, b)
 }
 
 // auditBulk adds the runs that were changed to the row of a bulk change.

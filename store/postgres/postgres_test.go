@@ -114,6 +114,9 @@ func (o opened) shift(t *testing.T, d time.Duration) {
 		"refunds":     {"charged_at"},
 		"gates":       {"not_before"},
 		"limits":      {"declared_at", "hash_at", "brought_at"},
+		"steps":       {"at", "until"},
+		"inputs":      {"at"},
+		"notices":     {"due_at"},
 	} {
 		set := make([]string, len(columns))
 		for i, column := range columns {

@@ -20,6 +20,7 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/reading"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/schema"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/settling"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/steps"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/sweep"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/timetable"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/wake"
@@ -73,6 +74,7 @@ type Store struct {
 	reader    *reading.Reader
 	enqueuer  *enqueue.Enqueuer
 	timetable *timetable.Timetable
+	steps     *steps.Steps
 	sweeper   *sweep.Sweeper
 	declarer  *declaring.Declarer
 	worker    worker
@@ -148,6 +150,7 @@ func open(ctx context.Context, config Config, connect func(*Store) error) (*Stor
 	s.worker.leases = leases.New(s.db, s.schema, s.wake, s.forgetRows)
 	s.sweeper = sweep.New(s.db, s.schema, s.wake, s.reader, &s.worker.admitter.Tally)
 	s.declarer = declaring.New(s.db, s.schema, s.numbers, s.wake)
+	s.steps = steps.New(s.db, s.schema, releasing{s})
 	s.db.OnMissing = func() {
 		s.schema.Forget()
 		s.numbers.Forget()

@@ -70,7 +70,7 @@ func sweeper() store.SweepRequest {
 func requireNoOrphans(t *testing.T, store opened) {
 	t.Helper()
 	conn := connect(t, store.url)
-	for _, table := range []string{"attempts", "problems", "progress", "unique_keys", "ready"} {
+	for _, table := range []string{"attempts", "problems", "progress", "steps", "inputs", "unique_keys", "ready"} {
 		require.Zero(t, store.count(t, conn, "select count(*) from %s."+table+" x where not exists (select from %s.runs r where r.id = x.run_id)"), table)
 	}
 	require.Zero(t, store.count(t, conn, "select count(*) from %s.problems p join %s.runs r on r.id = p.run_id where r.state not in (4, 5)"))
@@ -343,7 +343,7 @@ func TestPlansOfSweep(t *testing.T) {
 	var looked, scans int
 	require.Eventually(t, func() bool {
 		err := conn.QueryRow(t.Context(), `select sum(idx_tup_fetch) filter (where relname = 'runs'), sum(seq_scan) from pg_stat_user_tables
-			where schemaname = 'durable' and relname in ('runs', 'attempts', 'problems', 'progress', 'unique_keys')`).Scan(&looked, &scans)
+			where schemaname = 'durable' and relname in ('runs', 'attempts', 'problems', 'progress', 'steps', 'inputs', 'unique_keys')`).Scan(&looked, &scans)
 		return err == nil && looked >= 60_000
 	}, 20*time.Second, 100*time.Millisecond)
 	require.Zero(t, scans, "a table was read whole")

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/durable-worker/durable-worker/store"
@@ -31,4 +32,38 @@ func (s *Store) ChangeSchedule(ctx context.Context, name string, action store.Sc
 // RunSchedule stores a run of the schedule that is due now.
 func (s *Store) RunSchedule(ctx context.Context, name string, id store.RunID, overlap store.OverlapPolicy, by string) error {
 	return s.timetable.RunSchedule(ctx, name, id, overlap, by)
+}
+
+// PutSchedule creates a program's schedule, or replaces it.
+func (s *Store) PutSchedule(ctx context.Context, put store.Schedule) error {
+	return s.timetable.PutSchedule(ctx, put)
+}
+
+// PutSchedule creates a program's schedule, or replaces it, within the transaction; see
+// store.Tx.
+func (t *Tx) PutSchedule(ctx context.Context, put store.Schedule) error {
+	if err := store.CheckSchedule(put); err != nil {
+		return fmt.Errorf("put schedule: %w", err)
+	}
+	if err := t.store.schema.Usable(ctx); err != nil {
+		return t.store.db.Fail("put schedule", err)
+	}
+	if err := t.store.timetable.PutIn(ctx, t.binding, &put); err != nil {
+		return t.fail("put schedule "+put.Name, err)
+	}
+	return nil
+}
+
+// ChangeSchedule pauses, resumes or deletes a schedule within the transaction; see store.Tx.
+func (t *Tx) ChangeSchedule(ctx context.Context, name string, action store.ScheduleAction, by string) error {
+	if err := store.CheckScheduleChange(name, by); err != nil {
+		return fmt.Errorf("change schedule: %w", err)
+	}
+	if err := t.store.schema.Usable(ctx); err != nil {
+		return t.store.db.Fail("change schedule", err)
+	}
+	if err := t.store.timetable.ChangeIn(ctx, t.binding, name, action, by); err != nil {
+		return t.fail("schedule "+name, err)
+	}
+	return nil
 }

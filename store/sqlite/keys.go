@@ -62,7 +62,7 @@ func (c *change) holderOf(row *queries.FindHolderRow) store.KeyHolder {
 		return store.KeyHolder{}
 	}
 	return store.KeyHolder{
-		Stored: true, Latest: store.RunID(row.Latest), State: store.State(*row.State), //nolint:gosec // 0 to 5
+		Stored: true, Latest: store.RunID(row.Latest), State: rules.StateForKey(store.State(*row.State), row.Begun != 0), //nolint:gosec // 0 to 5
 		Held: row.HeldTo != nil && *row.HeldTo > c.now,
 	}
 }

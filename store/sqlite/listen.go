@@ -40,6 +40,7 @@ func (s *Store) Listen(ctx context.Context, hear func(store.Signal)) error {
 	seen, err := s.written(ctx)
 	if err == nil {
 		hear(store.Signal{Kind: store.RunEnded}) // before we listened
+		s.hearNotices(ctx, hear)
 	}
 	for err == nil {
 		select {
@@ -58,6 +59,7 @@ func (s *Store) Listen(ctx context.Context, hear func(store.Signal)) error {
 				seen = now
 				hear(store.Signal{Kind: store.RunsDue})
 				hear(store.Signal{Kind: store.RunEnded})
+				s.hearNotices(ctx, hear)
 			}
 		}
 	}
@@ -65,6 +67,19 @@ func (s *Store) Listen(ctx context.Context, hear func(store.Signal)) error {
 		return nil
 	}
 	return fmt.Errorf("listen: %w", s.explain(err))
+}
+
+// hearNotices notifies a listener of inputs that were sent in a transaction of a user's, whose
+// commit the store does not see. It is a hint: where the notices cannot be read, a worker that
+// releases runs says why.
+func (s *Store) hearNotices(ctx context.Context, hear func(store.Signal)) {
+	reader, err := s.read(ctx)
+	if err != nil {
+		return
+	}
+	if next, err := nextNotice(ctx, reader.Queries, s.clock.now()); err == nil && next == 0 {
+		hear(store.Signal{Kind: store.NoticesLeft})
+	}
 }
 
 // written changes when another process has written. It is asked on the writing

@@ -131,6 +131,9 @@ func (c *change) retryRun(ctx context.Context, row *queries.FindOperableRow, id 
 	if err := c.DeleteProblem(ctx, queries.DeleteProblemParams{RunID: id[:]}); err != nil {
 		return err
 	}
+	if err := c.forgetFailures(ctx, id); err != nil {
+		return err
+	}
 	if err := c.countRetried(ctx, id); err != nil {
 		return err
 	}
@@ -192,6 +195,9 @@ func (c *change) deleteRun(ctx context.Context, row *queries.FindOperableRow, of
 		if err := c.ReleaseKey(ctx, queries.ReleaseKeyParams{Job: row.Job, Key: *row.Key, RunID: id}); err != nil {
 			return err
 		}
+	}
+	if _, err := c.deleteRecorded(ctx, id); err != nil {
+		return err
 	}
 	return errors.Join(
 		c.DeleteAttempts(ctx, queries.DeleteAttemptsParams{RunID: id}),

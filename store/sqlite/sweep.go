@@ -23,6 +23,8 @@ const (
 	sweepDeletes = 100
 	// sweepStep bounds the runs examined in one step.
 	sweepStep = 1000
+	// sweepBytes bounds what is deleted of steps and inputs in one step.
+	sweepBytes = 8 << 20
 )
 
 // Sweep makes one step of the walk over the runs that are old enough, in the
@@ -49,10 +51,11 @@ func (s *Store) Sweep(ctx context.Context, request store.SweepRequest) (store.Sw
 // sweeping is one step under way.
 type sweeping struct {
 	*change
-	request *store.SweepRequest
-	most    int                     // runs to delete or to hand back
-	own     map[int64]time.Duration // retention by lane, of the jobs that have one of their own
-	done    store.SweepResult
+	request  *store.SweepRequest
+	most     int                     // runs to delete or to hand back
+	recorded int64                   // bytes of the steps and inputs that were deleted with runs
+	own      map[int64]time.Duration // retention by lane, of the jobs that have one of their own
+	done     store.SweepResult
 }
 
 func (w *sweeping) run(ctx context.Context) error {
@@ -172,7 +175,7 @@ func (w *sweeping) scan(ctx context.Context, position *int64, frontier int64) (m
 		if rows[i].CreatedAt >= frontier {
 			return false, nil
 		}
-		if w.done.Deleted+len(w.done.Returned)+w.done.Mended >= w.most {
+		if w.done.Deleted+len(w.done.Returned)+w.done.Mended >= w.most || w.recorded >= sweepBytes {
 			return true, nil
 		}
 		err := w.around(ctx, func() error { return w.judge(ctx, &rows[i]) }, func(err error) {
@@ -225,6 +228,11 @@ func (w *sweeping) judge(ctx context.Context, row *queries.SweepAheadRow) error 
 	if err := w.DeleteProgress(ctx, queries.DeleteProgressParams{RunID: row.ID}); err != nil {
 		return err
 	}
+	cost, err := w.deleteRecorded(ctx, row.ID)
+	if err != nil {
+		return err
+	}
+	w.recorded += cost
 	deleted, err := w.DeleteEnded(ctx, queries.DeleteEndedParams{Seq: row.Seq})
 	w.done.Deleted += int(deleted)
 	return err

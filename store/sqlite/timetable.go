@@ -167,32 +167,7 @@ func (s *Store) ChangeSchedule(ctx context.Context, name string, action store.Sc
 		return fmt.Errorf("change schedule: %w", err)
 	}
 	err := s.write(ctx, reclaims, func(ctx context.Context, c *change) error {
-		known, err := c.FindSchedule(ctx, queries.FindScheduleParams{Name: name})
-		if err != nil {
-			return s.missing(err)
-		}
-		switch action {
-		case store.PauseSchedule:
-			if known.Paused != 0 {
-				return nil
-			}
-			err = c.pauseSchedule(ctx, name, by)
-		case store.ResumeSchedule:
-			if known.Paused == 0 {
-				return nil
-			}
-			err = c.ResumeSchedule(ctx, queries.ResumeScheduleParams{Now: &c.now, Name: name})
-		case store.DeleteSchedule:
-			if err = c.DeleteSkips(ctx, queries.DeleteSkipsParams{Schedule: name}); err == nil {
-				err = c.DeleteSchedule(ctx, queries.DeleteScheduleParams{Name: name})
-			}
-		default:
-			err = rules.UnknownScheduleAction(action)
-		}
-		if err != nil {
-			return err
-		}
-		return c.note(ctx, name, string(action), by)
+		return s.changeSchedule(ctx, c, name, action, by)
 	})
 	if err != nil {
 		return fmt.Errorf("schedule %s: %w", name, err)
@@ -267,4 +242,71 @@ func (c *change) storedFor(ctx context.Context, schedule string, id store.RunID)
 		return false, rules.NotOfSchedule(id)
 	}
 	return err == nil, err
+}
+
+// PutSchedule creates a program's schedule, or replaces it.
+func (s *Store) PutSchedule(ctx context.Context, put store.Schedule) error {
+	row, err := putRow(&put)
+	if err == nil {
+		err = s.write(ctx, reclaims, func(ctx context.Context, c *change) error { return c.putSchedule(ctx, row, put.Paused) })
+	}
+	if err != nil {
+		return fmt.Errorf("put schedule %s: %w", put.Name, err)
+	}
+	s.hint()
+	return nil
+}
+
+// putRow is the row of a program's schedule.
+func putRow(put *store.Schedule) (queries.InsertScheduleParams, error) {
+	if err := store.CheckSchedule(*put); err != nil {
+		return queries.InsertScheduleParams{}, err
+	}
+	own := *put
+	own.Hash = ""
+	return scheduleRow(&own)
+}
+
+func (c *change) putSchedule(ctx context.Context, row queries.InsertScheduleParams, paused bool) error {
+	known, err := c.FindSchedule(ctx, queries.FindScheduleParams{Name: row.Name})
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return c.createSchedule(ctx, row, paused)
+	case err != nil:
+		return err
+	case known.Hash != "":
+		return rules.OfWorkers()
+	}
+	row.HashAt, row.BroughtAt = known.HashAt, known.BroughtAt
+	return c.replaceSchedule(ctx, row, known.Spec)
+}
+
+// changeSchedule pauses, resumes or deletes a schedule, and records who did.
+func (s *Store) changeSchedule(ctx context.Context, c *change, name string, action store.ScheduleAction, by string) error {
+	known, err := c.FindSchedule(ctx, queries.FindScheduleParams{Name: name})
+	if err != nil {
+		return s.missing(err)
+	}
+	switch action {
+	case store.PauseSchedule:
+		if known.Paused != 0 {
+			return nil
+		}
+		err = c.pauseSchedule(ctx, name, by)
+	case store.ResumeSchedule:
+		if known.Paused == 0 {
+			return nil
+		}
+		err = c.ResumeSchedule(ctx, queries.ResumeScheduleParams{Now: &c.now, Name: name})
+	case store.DeleteSchedule:
+		if err = c.DeleteSkips(ctx, queries.DeleteSkipsParams{Schedule: name}); err == nil {
+			err = c.DeleteSchedule(ctx, queries.DeleteScheduleParams{Name: name})
+		}
+	default:
+		err = rules.UnknownScheduleAction(action)
+	}
+	if err != nil {
+		return err
+	}
+	return c.note(ctx, name, string(action), by)
 }

@@ -103,6 +103,31 @@ func (t *Tx) Complete(ctx context.Context, holder store.Holder, completion store
 	return nil
 }
 
+// PutSchedule creates a program's schedule, or replaces it, within the transaction; see
+// durable.Tx.
+func (t *Tx) PutSchedule(ctx context.Context, put store.Schedule) error {
+	row, err := putRow(&put)
+	if err == nil {
+		err = t.within(ctx, func(ctx context.Context, c *change) error { return c.putSchedule(ctx, row, put.Paused) })
+	}
+	if err != nil {
+		return fmt.Errorf("put schedule %s: %w", put.Name, err)
+	}
+	return nil
+}
+
+// ChangeSchedule pauses, resumes or deletes a schedule within the transaction; see durable.Tx.
+func (t *Tx) ChangeSchedule(ctx context.Context, name string, action store.ScheduleAction, by string) error {
+	if err := store.CheckScheduleChange(name, by); err != nil {
+		return fmt.Errorf("change schedule: %w", err)
+	}
+	err := t.within(ctx, func(ctx context.Context, c *change) error { return t.store.changeSchedule(ctx, c, name, action, by) })
+	if err != nil {
+		return fmt.Errorf("schedule %s: %w", name, err)
+	}
+	return nil
+}
+
 // Run returns one run as the transaction sees it.
 func (t *Tx) Run(ctx context.Context, id store.RunID) (store.Record, error) {
 	err := t.usable(ctx)

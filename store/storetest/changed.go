@@ -1,6 +1,9 @@
 package storetest
 
 import (
+	"context"
+	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -113,4 +116,167 @@ func onTimeAfterOutage(t *testing.T, f *fixture) {
 	if runs, skips := f.made("tick"); runs != 1 || skips[len(skips)-1] != "missed" {
 		t.Errorf("tick became %d runs and skipped %v, want 1 of the last minute, and those before missed", runs, skips)
 	}
+}
+
+func (f *fixture) put(to store.Scheduler, s store.Schedule) {
+	f.t.Helper()
+	if err := to.PutSchedule(f.ctx, s); err != nil {
+		f.t.Fatalf("PutSchedule: %v", err)
+	}
+}
+
+// planAll gives each schedule that is due to be planned its next occurrence, in an hour.
+func (f *fixture) planAll() {
+	f.t.Helper()
+	f.materialize(10, func(now time.Time, _ store.Schedule) store.Decision {
+		return store.Decision{NextAt: now.Add(time.Hour).Truncate(time.Second)}
+	})
+}
+
+func (f *fixture) wantNoSchedule(name string) {
+	f.t.Helper()
+	if records, err := f.store.ListSchedules(f.ctx, name); err != nil || len(records) != 0 {
+		f.t.Errorf("ListSchedules(%s): %+v, %v; want none", name, records, err)
+	}
+}
+
+func schedulePut(t *testing.T, f *fixture) {
+	put := own("customer/7")
+	put.Tags = []string{"one"}
+	f.put(f.store, put)
+	f.planAll()
+	first := f.schedule("customer/7")
+	if first.Edited || first.DeclaredAt != nil || first.Paused || first.NextAt == nil || !slices.Equal(first.Tags, put.Tags) {
+		t.Errorf("it is %+v; want it planned, of no worker and not an operator's", first)
+	}
+	put.Args, put.Tags, put.MaxAttempts = []byte(`{"to": "bob"}`), []string{"two"}, 7
+	f.put(f.store, put)
+	f.put(f.store, put)
+	second := f.schedule("customer/7")
+	if second.NextAt == nil || !second.NextAt.Equal(*first.NextAt) || !slices.Equal(second.Tags, put.Tags) || second.MaxAttempts != 7 {
+		t.Errorf("it is %+v; want the new run at the same instant, %v", second, first.NextAt)
+	}
+	f.act("customer/7", store.PauseSchedule)
+	put.Rule = store.Every(time.Minute)
+	f.put(f.store, put)
+	if now := f.schedule("customer/7"); !now.Paused || now.Rule.Every != store.Duration(time.Minute) {
+		t.Errorf("it is %+v; want the new rule, and paused still", now)
+	}
+	edited := f.schedule("customer/7")
+	f.save(edited.Schedule())
+	f.put(f.store, put)
+	if f.schedule("customer/7").Edited {
+		t.Error("it is marked as edited, though the program has replaced the edit")
+	}
+	changes := 0
+	history, err := f.store.ScheduleHistory(f.ctx, "customer/7", 10)
+	for _, line := range history {
+		if line.Kind == store.HistoryChange {
+			changes++
+		}
+	}
+	if err != nil || changes != 2 {
+		t.Errorf("ScheduleHistory: %+v, %v; want the pause and the edit", history, err)
+	}
+	put.Name, put.Paused = "customer/8", true
+	f.put(f.store, put)
+	if !f.schedule("customer/8").Paused {
+		t.Error("it was put paused, and is not")
+	}
+	put.Rule = store.Cron("61 * * * *", "")
+	invalid(t, "PutSchedule", f.store.PutSchedule(f.ctx, put))
+}
+
+func putOfWorkers(t *testing.T, f *fixture) {
+	f.declare(newSchedule("nightly"))
+	if err := f.store.PutSchedule(f.ctx, own("nightly")); !errors.Is(err, store.ErrConflict) {
+		t.Errorf("PutSchedule answered %v, want ErrConflict", err)
+	}
+	if f.schedule("nightly").Generation != 1 {
+		t.Error("it has changed")
+	}
+}
+
+func putTogether(_ *testing.T, f *fixture) {
+	f.together(repeat(8, func(int) func(context.Context) error {
+		return func(ctx context.Context) error { return f.store.PutSchedule(ctx, own("customer/7")) }
+	})...)
+	f.schedule("customer/7")
+}
+
+func txPut(_ *testing.T, f *fixture) {
+	tx := f.begin()
+	f.put(tx, own("customer/7"))
+	f.wantNoSchedule("customer/7")
+	f.commit(tx)
+	f.planAll()
+	if f.schedule("customer/7").NextAt == nil {
+		f.t.Error("it is not planned")
+	}
+	tx = f.begin()
+	f.put(tx, own("customer/8"))
+	tx.Rollback()
+	f.wantNoSchedule("customer/8")
+	tx = f.begin()
+	f.put(tx, own("customer/9"))
+	again := own("customer/9")
+	again.Tags = []string{"again"}
+	f.put(tx, again)
+	f.commit(tx)
+	if tags := f.schedule("customer/9").Tags; !slices.Equal(tags, again.Tags) {
+		f.t.Errorf("tags %v, want those that were put last", tags)
+	}
+}
+
+func txChangeSchedule(t *testing.T, f *fixture) {
+	f.put(f.store, own("customer/7"))
+	f.put(f.store, own("customer/8"))
+	change := func(tx Transaction, name string, action store.ScheduleAction) {
+		t.Helper()
+		if err := tx.ChangeSchedule(f.ctx, name, action, "billing"); err != nil {
+			t.Fatalf("ChangeSchedule(%s, %s): %v", name, action, err)
+		}
+	}
+	tx := f.begin()
+	change(tx, "customer/7", store.PauseSchedule)
+	change(tx, "customer/7", store.PauseSchedule)
+	change(tx, "customer/8", store.DeleteSchedule)
+	if err := tx.ChangeSchedule(f.ctx, "customer/8", store.PauseSchedule, "billing"); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("ChangeSchedule of what the transaction has deleted answered %v, want ErrNotFound", err)
+	}
+	f.commit(tx)
+	if now := f.schedule("customer/7"); !now.Paused || now.PausedBy == nil || *now.PausedBy != "billing" {
+		t.Errorf("it is %+v, want it paused by billing", now)
+	}
+	f.wantNoSchedule("customer/8")
+	tx = f.begin()
+	change(tx, "customer/7", store.ResumeSchedule)
+	f.put(tx, own("customer/8"))
+	f.commit(tx)
+	if f.schedule("customer/7").Paused {
+		t.Error("it is paused, and was resumed")
+	}
+	f.schedule("customer/8")
+	tx = f.begin()
+	change(tx, "customer/7", store.DeleteSchedule)
+	tx.Rollback()
+	f.schedule("customer/7")
+}
+
+func txPutRefused(t *testing.T, f *fixture) {
+	f.declare(newSchedule("nightly"))
+	wrong := own("wrong")
+	wrong.Rule = store.Cron("61 * * * *", "")
+	tx := f.begin()
+	invalid(t, "PutSchedule", tx.PutSchedule(f.ctx, wrong))
+	invalid(t, "ChangeSchedule", tx.ChangeSchedule(f.ctx, "nightly", "paint", "billing"))
+	if err := tx.ChangeSchedule(f.ctx, "none", store.PauseSchedule, "billing"); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("ChangeSchedule answered %v, want ErrNotFound", err)
+	}
+	if err := tx.PutSchedule(f.ctx, newSchedule("nightly")); !errors.Is(err, store.ErrConflict) {
+		t.Errorf("PutSchedule answered %v, want ErrConflict", err)
+	}
+	f.put(tx, own("customer/7"))
+	f.commit(tx)
+	f.schedule("customer/7")
 }

@@ -75,12 +75,14 @@ func TestStore(t *testing.T, backend Backend) {
 		"presence":   presenceTests(),
 		"explain":    explainTests(),
 		"problems":   problemTests(),
+		"steps":      stepTests(),
+		"inputs":     inputTests(),
 	}
 	if backend.Deaf {
 		delete(groups, "listen")
 	}
 	if backend.Begin != nil {
-		groups["transaction"] = txTests()
+		groups["transaction"] = allTxTests()
 	}
 	if len(backend.Groups) == 0 || slices.Contains(backend.Groups, "transcripts") {
 		t.Run("transcripts", func(t *testing.T) { testTranscripts(t, backend) })
@@ -100,7 +102,7 @@ func TestStore(t *testing.T, backend Backend) {
 // user. TestStore does that too; this is for a further driver of the same
 // engine.
 func TestTx(t *testing.T, backend Backend) {
-	run(t, backend, map[string]map[string]func(*testing.T, *fixture){"transaction": txTests()})
+	run(t, backend, map[string]map[string]func(*testing.T, *fixture){"transaction": allTxTests()})
 }
 
 func run(t *testing.T, backend Backend, groups map[string]map[string]func(*testing.T, *fixture)) {

@@ -29,6 +29,9 @@ func timetableTests() map[string]func(*testing.T, *fixture) {
 		"an older program does not undo a newer one's schedule":                   olderDeclares,
 		"what no worker declares is flagged, and paused where the policy says so": orphansPaused,
 		"many ask for a run concurrently, and one gets it":                        askedTogether,
+		"a program's schedule is put, and put again":                              schedulePut,
+		"a schedule that workers declare is not replaced by a program's":          putOfWorkers,
+		"many put one schedule concurrently":                                      putTogether,
 		"what is not there is not found, and what is wrong is refused":            timetableRefuses,
 	}
 }

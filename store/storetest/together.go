@@ -109,7 +109,7 @@ func (c *call) request(worker store.WorkerID) (store.ClaimRequest, error) {
 // methodCalls are the methods of a store, by name.
 func methodCalls() map[string]func(*call) error {
 	calls := claimCalls()
-	for _, more := range []map[string]func(*call) error{loopCalls(), operatorCalls(), scheduleCalls(), limitCalls(), presenceCalls()} {
+	for _, more := range []map[string]func(*call) error{loopCalls(), stepCalls(), operatorCalls(), scheduleCalls(), limitCalls(), presenceCalls()} {
 		maps.Copy(calls, more)
 	}
 	return calls
@@ -169,6 +169,46 @@ func claimCalls() map[string]func(*call) error {
 			if err == nil {
 				err = c.store.Report(c.ctx, holder, store.Report{Checkpoint: []byte(`1`)})
 			}
+			return err
+		},
+	}
+}
+
+// stepCalls are of what handlers record, and of what runs are sent.
+func stepCalls() map[string]func(*call) error {
+	held := func(do func(*call, store.Holder) error) func(*call) error {
+		return func(c *call) error {
+			holder, _, err := c.holder()
+			if err == nil {
+				err = do(c, holder)
+			}
+			return err
+		}
+	}
+	return map[string]func(*call) error{
+		"Steps": func(c *call) error { _, err := c.store.Steps(c.ctx, store.NewRunID()); return err },
+		"RecordSteps": held(func(c *call, holder store.Holder) error {
+			_, err := c.store.RecordSteps(c.ctx, []store.NewStep{newStep(holder, "a", `1`)})
+			return err
+		}),
+		"BeginWait": held(func(c *call, holder store.Holder) error {
+			_, err := c.store.BeginWait(c.ctx, store.NewWait{Holder: holder, Name: "a", Kind: store.StepInput})
+			return err
+		}),
+		"GiveUp": held(func(c *call, holder store.Holder) error {
+			_, err := c.store.GiveUp(c.ctx, holder, "a")
+			return err
+		}),
+		"Send": held(func(c *call, holder store.Holder) error {
+			_, err := c.store.Send(c.ctx, approval(holder.Run, `1`))
+			return err
+		}),
+		"ForgetSteps": func(c *call) error {
+			_, err := c.store.ForgetSteps(c.ctx, store.NewRunID(), []string{"a"}, c.name)
+			return err
+		},
+		"Release": func(c *call) error {
+			_, err := c.store.Release(c.ctx, store.ReleaseRequest{Limit: 10, Look: []store.Look{{Run: store.NewRunID(), Name: "a"}}})
 			return err
 		},
 	}
@@ -260,6 +300,7 @@ func scheduleCalls() map[string]func(*call) error {
 		"ListSchedules":   func(c *call) error { _, err := c.store.ListSchedules(c.ctx); return err },
 		"ScheduleHistory": func(c *call) error { _, err := c.store.ScheduleHistory(c.ctx, c.name, 10); return err },
 		"SaveSchedule":    func(c *call) error { return c.store.SaveSchedule(c.ctx, c.newSchedule(), "ann") },
+		"PutSchedule":     func(c *call) error { return c.store.PutSchedule(c.ctx, c.newSchedule()) },
 		"ChangeSchedule": func(c *call) error {
 			err := c.store.SaveSchedule(c.ctx, c.newSchedule(), "ann")
 			if err == nil {

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"errors"
+	"maps"
 	"testing"
 	"time"
 
@@ -35,7 +36,17 @@ func txTests() map[string]func(*testing.T, *fixture) {
 		"log lines of a completion are kept with its attempt":     txLog,
 		"a completion of unstorable text is refused":              txUnstorable,
 		"of many completions of a run one is granted and landed":  txOneOfMany,
+		"a schedule is there when it commits and not before":      txPut,
+		"a schedule is changed and deleted when it commits":       txChangeSchedule,
+		"what is wrong with a schedule is refused":                txPutRefused,
 	}
+}
+
+// allTxTests are the tests of transactions, those of steps and inputs included.
+func allTxTests() map[string]func(*testing.T, *fixture) {
+	tests := txTests()
+	maps.Copy(tests, inputTxTests())
+	return tests
 }
 
 func (f *fixture) begin() Transaction {

@@ -369,6 +369,16 @@ class Client:
         """Why a run does not start, how it executes, why it ended, or why it is not there."""
         return self._call("GET", f"/runs/{urllib.parse.quote(str(id), safe='')}/explain", {}, {})
 
+    def send_input(self, id, name, body):
+        """Send an input to a run. The first value of a name counts; another one, and one for a run that has
+        ended, is a conflict.
+
+        name: Of the step or the input, without control characters.
+
+        body: Args.
+        """
+        return self._call("PUT", f"/runs/{urllib.parse.quote(str(id), safe='')}/inputs/{urllib.parse.quote(str(name), safe='')}", {}, {}, body)
+
     def rerun_run(self, id, body=None):
         """Enqueue a new run like this one, with the same args or others.
 
@@ -384,12 +394,23 @@ class Client:
         return self._call("POST", f"/runs/{urllib.parse.quote(str(id), safe='')}/retry", {}, {}, body)
 
     def reveal_run(self, id, body=None):
-        """One run with what a rule hides of its args, result and checkpoint. The audit log says who has seen
-        it.
+        """One run with what a rule hides of its args, result, checkpoint, steps and inputs. The audit log
+        says who has seen it.
 
         body: Reason.
         """
         return self._call("POST", f"/runs/{urllib.parse.quote(str(id), safe='')}/reveal", {}, {}, body)
+
+    def list_steps(self, id):
+        """What a run has recorded, what it was sent, and what it waits for."""
+        return self._call("GET", f"/runs/{urllib.parse.quote(str(id), safe='')}/steps", {}, {})
+
+    def forget_step(self, id, name):
+        """Forget a recorded step of a run that does not execute, so that the next execution does it again.
+
+        name: Of the step or the input, without control characters.
+        """
+        return self._call("DELETE", f"/runs/{urllib.parse.quote(str(id), safe='')}/steps/{urllib.parse.quote(str(name), safe='')}", {}, {})
 
     def wait_for_run(self, id, *, timeout=None):
         """Wait until a run has ended.

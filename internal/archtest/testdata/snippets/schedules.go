@@ -2,10 +2,14 @@ package schedules
 
 import (
 	"context"
+	"database/sql"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/sqlite"
 )
 
 type (
@@ -23,3 +27,11 @@ func invoice(context.Context, string, string) error { return nil }
 //snippet
 
 var _ = bill
+
+type InvoiceArgs struct{ Customer string }
+
+func invoices() durable.Job[InvoiceArgs] { return durable.NewJob[InvoiceArgs]("invoice") }
+
+//snippet
+
+var _, _ = subscribe, leave

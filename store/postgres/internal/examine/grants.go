@@ -25,9 +25,10 @@ const (
 	// RoleWorker runs workers and operators' verbs: everything but migrations.
 	RoleWorker Role = "worker"
 	// RoleProducer enqueues, also within transactions of its own, replaces
-	// pending runs by their keys, and waits for results. It can make workers
-	// execute any job with any args, and read those of all runs; it cannot claim,
-	// end or delete a run, nor change a queue or a schedule.
+	// pending runs by their keys, creates and replaces schedules, sends inputs to runs,
+	// and waits for results. It can make workers execute any job with any args, and
+	// read those of all runs; it cannot read what others have sent, claim, end or
+	// delete a run, pause or delete a schedule, nor change a queue.
 	RoleProducer Role = "producer"
 	// RoleReader reads everything, args and results included.
 	RoleReader Role = "reader"
@@ -56,10 +57,13 @@ var privileges = map[Role][]privilege{
 	},
 	RoleProducer: {
 		{"SELECT", "meta, jobs, lanes, queues, runs, ready, waiting, unique_keys, workers, schedules, problems, attempts, progress, limits, limit_lanes, permits"},
-		{"INSERT", "lanes, queues, runs, ready, waiting, turns, limit_lanes, unique_keys"},
+		{"SELECT (run_id)", "steps"},
+		{"SELECT (run_id, name, n, size, digest)", "inputs"},
+		{"INSERT", "lanes, queues, runs, ready, waiting, turns, limit_lanes, unique_keys, inputs, notices, schedules, skips"},
 		{"UPDATE (name)", "queues"},
 		{"UPDATE", "unique_keys"},
 		{"UPDATE (lane, due_at, timeout, expires_at, max_attempts, on_crash, args, tags, metadata, trace, attempt, occurs_at, gates, limits, weights, strict, gives)", "runs"},
+		{"UPDATE (generation, spec, job, queue, priority, max_attempts, timeout, on_crash, args, tags, limits, edited, fault, next_at, waiting, look_at)", "schedules"}, // of one that is replaced
 		{"DELETE", "ready, waiting, progress, permits"}, // of a run that is replaced
 	},
 	RoleReader: {

@@ -344,7 +344,10 @@ SELECT
     held_key.latest,
     held_key.held,
     (holder.id IS NOT NULL)::boolean AS stored,
-    coalesce(holder.state, durable.pending())::smallint AS state,
+    CASE
+        WHEN holder.begun THEN durable.running()
+        ELSE coalesce(holder.state, durable.pending())
+    END::smallint AS state,
     coalesce(holder.lane, 0)::int AS lane,
     coalesce(holder.due_at, 'epoch')::timestamptz AS due_at,
     coalesce(holder.gates::text, '')::text AS gates,
@@ -370,7 +373,19 @@ CROSS JOIN LATERAL (
     OFFSET 0
 ) held_key
 LEFT JOIN LATERAL (
-    SELECT runs.id, runs.state, runs.lane, runs.due_at, runs.gates
+    SELECT
+        runs.id,
+        runs.state,
+        runs.lane,
+        runs.due_at,
+        runs.gates,
+        (
+            runs.state = durable.pending()
+            AND (
+                EXISTS (SELECT FROM durable.steps WHERE steps.run_id = runs.id)
+                OR EXISTS (SELECT FROM durable.inputs WHERE inputs.run_id = runs.id)
+            )
+        ) AS begun
     FROM durable.runs
     WHERE runs.id = held_key.run_id
     OFFSET 0
@@ -396,7 +411,9 @@ type KeyHoldersRow struct {
 	Frozen bool
 }
 
-// Index: unique_keys_pkey and runs_pkey, one probe each per key (OFFSET keeps it so).
+// A pending holder that has begun (rules.StateForKey) counts as one that is running.
+// Index: unique_keys_pkey, runs_pkey, steps_pkey, inputs_pkey, one probe each per key (OFFSET
+// keeps it so).
 // Locks: none; the keys are locked, and of a holder's state only that it has ended is
 // final. A key whose row is gone is not returned. Frozen says that the transaction reads
 // from its snapshot, in which a holder may have a state that is no longer its own: see

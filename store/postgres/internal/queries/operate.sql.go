@@ -688,15 +688,6 @@ WITH locked_runs AS MATERIALIZED (
     SELECT durable.line_of_gate(freed.gate), clock_timestamp(), freed.gate
     FROM (SELECT DISTINCT finished.gate FROM finished) freed
     RETURNING line
-), attempts_deleted AS (
-    DELETE FROM durable.attempts
-    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
-), problems_deleted AS (
-    DELETE FROM durable.problems
-    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
-), progress_deleted AS (
-    DELETE FROM durable.progress
-    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
 ), audited AS (
     INSERT INTO durable.audit (actor, kind, subject, action, detail)
     SELECT $3::text, 'run', deleted.id::text, 'delete', nullif($4::text, '')::json
@@ -722,10 +713,10 @@ type DeleteFinishedRow struct {
 	Freed []int32
 }
 
-// Deletes finished runs with all that belongs to them; keyed as in RetryRuns.
+// Deletes finished runs, and after them all that belongs to them (SweepRests); keyed as in
+// RetryRuns.
 // Freed are the lines of turns for places that a dead run has kept.
-// Index: runs_pkey, attempts_pkey, problems_pkey, progress_pkey. Locks: the runs, with
-// SKIP LOCKED. Idempotent: a repeat finds no rows.
+// Index: runs_pkey. Locks: the runs, with SKIP LOCKED. Idempotent: a repeat finds no rows.
 // block: end-permits of deleted
 // end
 // block: free of finished
@@ -784,15 +775,6 @@ WITH taken AS MATERIALIZED (
     WHERE id = ANY (ARRAY(SELECT taken.run_id FROM taken))
       AND state = durable.pending()
     RETURNING id
-), attempts_deleted AS (
-    DELETE FROM durable.attempts
-    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
-), problems_deleted AS (
-    DELETE FROM durable.problems
-    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
-), progress_deleted AS (
-    DELETE FROM durable.progress
-    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
 ), audited AS (
     INSERT INTO durable.audit (actor, kind, subject, action, detail)
     SELECT $5::text, 'run', deleted.id::text, 'delete', nullif($6::text, '')::json
@@ -813,10 +795,9 @@ type DeletePendingParams struct {
 	Singly bool
 }
 
-// CancelPending, but the runs are deleted with all that belongs to them; keyed as in
-// RetryRuns.
-// Index: as CancelPending, and attempts_pkey, problems_pkey, progress_pkey. Locks: as
-// CancelPending. Idempotent: a repeat finds no row of ready.
+// CancelPending, but the runs are deleted, and after them all that belongs to them (SweepRests);
+// keyed as in RetryRuns.
+// Index, locks: as CancelPending. Idempotent: a repeat finds no row of ready.
 func (q *Queries) DeletePending(ctx context.Context, arg DeletePendingParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, DeletePending,
 		arg.Lanes,
@@ -894,15 +875,6 @@ WITH taken AS MATERIALIZED (
     SELECT durable.line_of_gate(freed.gate), clock_timestamp(), freed.gate
     FROM (SELECT DISTINCT touched.gate FROM touched) freed
     RETURNING line
-), attempts_deleted AS (
-    DELETE FROM durable.attempts
-    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
-), problems_deleted AS (
-    DELETE FROM durable.problems
-    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
-), progress_deleted AS (
-    DELETE FROM durable.progress
-    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
 ), audited AS (
     INSERT INTO durable.audit (actor, kind, subject, action, detail)
     SELECT $5::text, 'run', deleted.id::text, 'delete', nullif($6::text, '')::json

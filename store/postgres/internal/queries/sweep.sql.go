@@ -1095,6 +1095,12 @@ WITH gone AS MATERIALIZED (
 ), problems_deleted AS (
     DELETE FROM durable.problems
     WHERE run_id = ANY (ARRAY(SELECT gone.id FROM gone))
+), steps_deleted AS (
+    DELETE FROM durable.steps
+    WHERE run_id = ANY (ARRAY(SELECT gone.id FROM gone))
+), inputs_deleted AS (
+    DELETE FROM durable.inputs
+    WHERE run_id = ANY (ARRAY(SELECT gone.id FROM gone))
 )
 DELETE FROM durable.progress
 WHERE run_id = ANY (ARRAY(SELECT gone.id FROM gone))
@@ -1104,11 +1110,11 @@ type SweepRestsParams struct {
 	Ids []uuid.UUID
 }
 
-// Deletes what belongs to the runs that SweepRuns, before it in the same transaction, has
-// deleted. A statement of its own and so a later snapshot: nothing can be added to a run
-// that is gone.
-// Index: attempts_pkey, problems_pkey, progress_pkey, and runs_pkey to leave alone what
-// SweepRuns has left. Idempotent: a repeat finds no rows.
+// Deletes what belongs to the runs that SweepRuns, or an operator's delete, before it in the same
+// transaction, has deleted. A statement of its own and so a later snapshot: nothing can be added
+// to a run that is gone.
+// Index: attempts_pkey, problems_pkey, progress_pkey, steps_pkey, inputs_pkey, and runs_pkey
+// to leave alone what that has left. Idempotent: a repeat finds no rows.
 func (q *Queries) SweepRests(ctx context.Context, arg SweepRestsParams) error {
 	_, err := q.db.Exec(ctx, SweepRests, arg.Ids)
 	return err

@@ -54,12 +54,13 @@ VALUES (
     $10,
     $11,
     $12::boolean,
-    true,
+    $13::boolean,
     CASE WHEN $12::boolean THEN 'infinity' ELSE clock_timestamp() END,
     '-infinity',
     '-infinity'
 )
 ON CONFLICT (name) DO NOTHING
+RETURNING id
 `
 
 type CreateScheduleParams struct {
@@ -75,9 +76,10 @@ type CreateScheduleParams struct {
 	Tags        []string
 	Limits      []string
 	Paused      bool
+	Edited      bool
 }
 
-// Index: schedules_name_key. Idempotent: a repeat finds the name taken.
+// Index: schedules_name_key. Idempotent: a repeat finds the name taken, and returns no row.
 func (q *Queries) CreateSchedule(ctx context.Context, arg CreateScheduleParams) (int64, error) {
 	result, err := q.db.Exec(ctx, CreateSchedule,
 		arg.Name,
@@ -92,6 +94,7 @@ func (q *Queries) CreateSchedule(ctx context.Context, arg CreateScheduleParams) 
 		arg.Tags,
 		arg.Limits,
 		arg.Paused,
+		arg.Edited,
 	)
 	if err != nil {
 		return 0, err
@@ -136,40 +139,41 @@ WITH clock AS MATERIALIZED (
     INSERT INTO durable.skips (schedule, first_at, last_at, reason)
     SELECT schedules.id, schedules.next_at, clock.at, 'changed'
     FROM durable.schedules, clock
-    WHERE schedules.id = $12
-      AND NOT $1::boolean
+    WHERE schedules.id = $13
+      AND NOT $2::boolean
       AND NOT schedules.paused
       AND schedules.next_at <= clock.at
 )
 UPDATE durable.schedules
 SET generation = schedules.generation + 1,
     fault = NULL,
-    edited = true,
-    next_at = CASE WHEN $1::boolean THEN schedules.next_at END,
+    edited = $1::boolean,
+    next_at = CASE WHEN $2::boolean THEN schedules.next_at END,
     waiting = CASE
-        WHEN $1::boolean AND schedules.fault IS NULL THEN schedules.waiting
+        WHEN $2::boolean AND schedules.fault IS NULL THEN schedules.waiting
         ELSE 0
     END,
     look_at = CASE
         WHEN schedules.paused THEN 'infinity'
-        WHEN $1::boolean AND schedules.fault IS NULL THEN schedules.look_at
+        WHEN $2::boolean AND schedules.fault IS NULL THEN schedules.look_at
         ELSE clock.at
     END,
-    spec = ($2::text)::json,
-    job = $3,
-    queue = $4,
-    priority = $5,
-    max_attempts = $6,
-    timeout = $7,
-    on_crash = $8,
-    args = ($9::text)::json,
-    tags = $10,
-    limits = $11
+    spec = ($3::text)::json,
+    job = $4,
+    queue = $5,
+    priority = $6,
+    max_attempts = $7,
+    timeout = $8,
+    on_crash = $9,
+    args = ($10::text)::json,
+    tags = $11,
+    limits = $12
 FROM clock
-WHERE schedules.id = $12
+WHERE schedules.id = $13
 `
 
 type EditScheduleParams struct {
+	Edited      bool
 	Keep        bool
 	Spec        string
 	Job         string
@@ -189,6 +193,7 @@ type EditScheduleParams struct {
 // Index: schedules_pkey. Locks: a row that LockSchedule has locked.
 func (q *Queries) EditSchedule(ctx context.Context, arg EditScheduleParams) error {
 	_, err := q.db.Exec(ctx, EditSchedule,
+		arg.Edited,
 		arg.Keep,
 		arg.Spec,
 		arg.Job,
@@ -221,6 +226,40 @@ func (q *Queries) FindSchedule(ctx context.Context, arg FindScheduleParams) (int
 	var id int32
 	err := row.Scan(&id)
 	return id, err
+}
+
+const HoldSchedule = `-- name: HoldSchedule :one
+SELECT
+    id, hash, paused,
+    spec::text AS spec
+FROM durable.schedules
+WHERE name = $1
+FOR UPDATE
+`
+
+type HoldScheduleParams struct {
+	Name string
+}
+
+type HoldScheduleRow struct {
+	ID     int32
+	Hash   string
+	Paused bool
+	Spec   string
+}
+
+// For a program that puts its schedule, or changes it, perhaps in a transaction of its own.
+// Index: schedules_name_key. Locks: the row, until the transaction ends.
+func (q *Queries) HoldSchedule(ctx context.Context, arg HoldScheduleParams) (HoldScheduleRow, error) {
+	row := q.db.QueryRow(ctx, HoldSchedule, arg.Name)
+	var i HoldScheduleRow
+	err := row.Scan(
+		&i.ID,
+		&i.Hash,
+		&i.Paused,
+		&i.Spec,
+	)
+	return i, err
 }
 
 const ListSchedules = `-- name: ListSchedules :many

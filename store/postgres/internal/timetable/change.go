@@ -68,12 +68,9 @@ func (t *Timetable) SaveSchedule(ctx context.Context, edited store.Schedule, by 
 	if err := store.CheckSchedule(edited); err != nil {
 		return fmt.Errorf("save schedule: %w", err)
 	}
-	p := queries.CreateScheduleParams{
-		Name: edited.Name, Spec: string(edited.Spec()), Job: edited.Job, Queue: edited.Queue, Priority: int16(edited.Priority), //nolint:gosec // checked
-		MaxAttempts: int32(edited.MaxAttempts), Timeout: conn.Micro(edited.Timeout), OnCrash: int16(edited.OnCrash), //nolint:gosec // checked
-		Args: string(edited.Args), Tags: edited.Tags, Limits: store.LimitTexts(edited.Limits), Paused: edited.Paused,
-	}
-	set := numbers.LaneSet{numbers.Lane{Queue: p.Queue, Job: p.Job, Priority: p.Priority}: 0}
+	p := scheduleParams(&edited)
+	p.Edited = true
+	set := lanesOf(&edited)
 	return t.change(ctx, edited.Name, by, func(tx pgx.Tx, q *queries.Queries, one *queries.LockScheduleRow) (string, error) {
 		var generation int64
 		if one != nil {
@@ -93,7 +90,7 @@ func (t *Timetable) SaveSchedule(ctx context.Context, edited store.Schedule, by 
 			return rules.Created, err
 		}
 		keep := rules.SameSpecTimes(&edited, []byte(one.Spec))
-		return rules.Edited, q.EditSchedule(ctx, queries.EditScheduleParams{Keep: keep, Spec: p.Spec, Job: p.Job, Queue: p.Queue, Priority: p.Priority,
+		return rules.Edited, q.EditSchedule(ctx, queries.EditScheduleParams{Edited: true, Keep: keep, Spec: p.Spec, Job: p.Job, Queue: p.Queue, Priority: p.Priority,
 			MaxAttempts: p.MaxAttempts, Timeout: p.Timeout, OnCrash: p.OnCrash, Args: p.Args, Tags: p.Tags, Limits: p.Limits, ID: one.ID})
 	})
 }

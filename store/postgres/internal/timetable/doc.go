@@ -1,5 +1,5 @@
 // Package timetable makes runs of schedules in a PostgreSQL store, and changes schedules for
-// operators.
+// operators and programs.
 //
 // Every worker asks now and then when the next schedule is due, in one statement that locks
 // nothing. If one is, a transaction evaluates those that are due (Materialize). An advisory lock
@@ -24,7 +24,8 @@
 //     this process, since a change of its row may be refused too.
 //
 // Operators change one schedule at a time, in a transaction that locks its row and writes what was
-// done into the audit (change.go). They use the connections of those who enqueue, never those of
+// done into the audit (change.go). Programs put schedules of their own, in such a transaction or in
+// one that is theirs (put.go). Both use the connections of those who enqueue, never those of
 // workers.
 package timetable
 

@@ -23,7 +23,7 @@ const (
 )
 
 var letters = map[store.SignalKind]byte{ //nolint:gochecknoglobals // a constant table
-	store.CancelsRequested: 'c', store.RunAwaited: 'w', store.RunEnded: 'e',
+	store.CancelsRequested: 'c', store.RunAwaited: 'w', store.RunEnded: 'e', store.NoticesLeft: 'n',
 }
 
 // payloads encodes signals in as few payloads as possible.

@@ -9,6 +9,7 @@ import (
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
 // trailing is how long after an enqueue in a caller's transaction that carries
@@ -91,6 +92,16 @@ func (w *Waker) HintAtCommit(ctx context.Context, to conn.Sender, dues []store.D
 		w.trail(asked)
 	}
 	return err
+}
+
+// NoticeAtCommit has workers release a run when the caller's transaction is committed.
+func (w *Waker) NoticeAtCommit(ctx context.Context, to conn.Sender, run store.RunID) error {
+	if w.noNotify {
+		return nil
+	}
+	b := w.db.NewBatch()
+	b.Add(queries.NotifyAtCommit, w.db.Names.Channel(), payloads(w.hints.atCommit(), []store.Signal{{Kind: store.NoticesLeft, Run: run}})[0])
+	return w.db.Send(ctx, to, b)
 }
 
 // atCommit is what a notification in a caller's transaction says. It is not

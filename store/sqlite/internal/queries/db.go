@@ -45,6 +45,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.auditChangeStmt, err = db.PrepareContext(ctx, auditChange); err != nil {
 		return nil, fmt.Errorf("error preparing query AuditChange: %w", err)
 	}
+	if q.beginStretchStmt, err = db.PrepareContext(ctx, beginStretch); err != nil {
+		return nil, fmt.Errorf("error preparing query BeginStretch: %w", err)
+	}
 	if q.cancelPendingStmt, err = db.PrepareContext(ctx, cancelPending); err != nil {
 		return nil, fmt.Errorf("error preparing query CancelPending: %w", err)
 	}
@@ -90,6 +93,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.deleteExpiredStmt, err = db.PrepareContext(ctx, deleteExpired); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteExpired: %w", err)
 	}
+	if q.deleteInputsStmt, err = db.PrepareContext(ctx, deleteInputs); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteInputs: %w", err)
+	}
 	if q.deleteKeptStmt, err = db.PrepareContext(ctx, deleteKept); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteKept: %w", err)
 	}
@@ -104,6 +110,12 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.deleteLeaseOfStmt, err = db.PrepareContext(ctx, deleteLeaseOf); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteLeaseOf: %w", err)
+	}
+	if q.deleteMarkStmt, err = db.PrepareContext(ctx, deleteMark); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteMark: %w", err)
+	}
+	if q.deleteNoticeStmt, err = db.PrepareContext(ctx, deleteNotice); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteNotice: %w", err)
 	}
 	if q.deleteOldLocksStmt, err = db.PrepareContext(ctx, deleteOldLocks); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteOldLocks: %w", err)
@@ -132,6 +144,12 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.deleteSkipsStmt, err = db.PrepareContext(ctx, deleteSkips); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteSkips: %w", err)
 	}
+	if q.deleteStepStmt, err = db.PrepareContext(ctx, deleteStep); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteStep: %w", err)
+	}
+	if q.deleteStepsStmt, err = db.PrepareContext(ctx, deleteSteps); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteSteps: %w", err)
+	}
 	if q.deleteTurnsStmt, err = db.PrepareContext(ctx, deleteTurns); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteTurns: %w", err)
 	}
@@ -140,6 +158,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.deleteWaitingStmt, err = db.PrepareContext(ctx, deleteWaiting); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteWaiting: %w", err)
+	}
+	if q.dueNoticesStmt, err = db.PrepareContext(ctx, dueNotices); err != nil {
+		return nil, fmt.Errorf("error preparing query DueNotices: %w", err)
 	}
 	if q.dueSchedulesStmt, err = db.PrepareContext(ctx, dueSchedules); err != nil {
 		return nil, fmt.Errorf("error preparing query DueSchedules: %w", err)
@@ -165,6 +186,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.extendPermitStmt, err = db.PrepareContext(ctx, extendPermit); err != nil {
 		return nil, fmt.Errorf("error preparing query ExtendPermit: %w", err)
 	}
+	if q.findAwaitingStmt, err = db.PrepareContext(ctx, findAwaiting); err != nil {
+		return nil, fmt.Errorf("error preparing query FindAwaiting: %w", err)
+	}
 	if q.findCancelStmt, err = db.PrepareContext(ctx, findCancel); err != nil {
 		return nil, fmt.Errorf("error preparing query FindCancel: %w", err)
 	}
@@ -185,6 +209,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.findHolderStmt, err = db.PrepareContext(ctx, findHolder); err != nil {
 		return nil, fmt.Errorf("error preparing query FindHolder: %w", err)
+	}
+	if q.findInputStmt, err = db.PrepareContext(ctx, findInput); err != nil {
+		return nil, fmt.Errorf("error preparing query FindInput: %w", err)
 	}
 	if q.findJobCodeStmt, err = db.PrepareContext(ctx, findJobCode); err != nil {
 		return nil, fmt.Errorf("error preparing query FindJobCode: %w", err)
@@ -240,6 +267,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.findStatsStmt, err = db.PrepareContext(ctx, findStats); err != nil {
 		return nil, fmt.Errorf("error preparing query FindStats: %w", err)
 	}
+	if q.findStepStmt, err = db.PrepareContext(ctx, findStep); err != nil {
+		return nil, fmt.Errorf("error preparing query FindStep: %w", err)
+	}
 	if q.findStrandedStmt, err = db.PrepareContext(ctx, findStranded); err != nil {
 		return nil, fmt.Errorf("error preparing query FindStranded: %w", err)
 	}
@@ -269,6 +299,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.gateUseStmt, err = db.PrepareContext(ctx, gateUse); err != nil {
 		return nil, fmt.Errorf("error preparing query GateUse: %w", err)
+	}
+	if q.giveUpStmt, err = db.PrepareContext(ctx, giveUp); err != nil {
+		return nil, fmt.Errorf("error preparing query GiveUp: %w", err)
 	}
 	if q.grantLockStmt, err = db.PrepareContext(ctx, grantLock); err != nil {
 		return nil, fmt.Errorf("error preparing query GrantLock: %w", err)
@@ -306,6 +339,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.insertCapLanesStmt, err = db.PrepareContext(ctx, insertCapLanes); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertCapLanes: %w", err)
 	}
+	if q.insertInputStmt, err = db.PrepareContext(ctx, insertInput); err != nil {
+		return nil, fmt.Errorf("error preparing query InsertInput: %w", err)
+	}
 	if q.insertKeyedStmt, err = db.PrepareContext(ctx, insertKeyed); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertKeyed: %w", err)
 	}
@@ -320,6 +356,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.insertLimitLaneStmt, err = db.PrepareContext(ctx, insertLimitLane); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertLimitLane: %w", err)
+	}
+	if q.insertNoticeStmt, err = db.PrepareContext(ctx, insertNotice); err != nil {
+		return nil, fmt.Errorf("error preparing query InsertNotice: %w", err)
 	}
 	if q.insertOccurrenceStmt, err = db.PrepareContext(ctx, insertOccurrence); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertOccurrence: %w", err)
@@ -405,6 +444,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.listHeldStmt, err = db.PrepareContext(ctx, listHeld); err != nil {
 		return nil, fmt.Errorf("error preparing query ListHeld: %w", err)
 	}
+	if q.listInputsStmt, err = db.PrepareContext(ctx, listInputs); err != nil {
+		return nil, fmt.Errorf("error preparing query ListInputs: %w", err)
+	}
 	if q.listJobsStmt, err = db.PrepareContext(ctx, listJobs); err != nil {
 		return nil, fmt.Errorf("error preparing query ListJobs: %w", err)
 	}
@@ -428,6 +470,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.listLocksStmt, err = db.PrepareContext(ctx, listLocks); err != nil {
 		return nil, fmt.Errorf("error preparing query ListLocks: %w", err)
+	}
+	if q.listMarksStmt, err = db.PrepareContext(ctx, listMarks); err != nil {
+		return nil, fmt.Errorf("error preparing query ListMarks: %w", err)
 	}
 	if q.listNearLanesStmt, err = db.PrepareContext(ctx, listNearLanes); err != nil {
 		return nil, fmt.Errorf("error preparing query ListNearLanes: %w", err)
@@ -459,6 +504,12 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.listStatsStmt, err = db.PrepareContext(ctx, listStats); err != nil {
 		return nil, fmt.Errorf("error preparing query ListStats: %w", err)
 	}
+	if q.listStepKindsStmt, err = db.PrepareContext(ctx, listStepKinds); err != nil {
+		return nil, fmt.Errorf("error preparing query ListStepKinds: %w", err)
+	}
+	if q.listStepsStmt, err = db.PrepareContext(ctx, listSteps); err != nil {
+		return nil, fmt.Errorf("error preparing query ListSteps: %w", err)
+	}
 	if q.listTurnHeadsStmt, err = db.PrepareContext(ctx, listTurnHeads); err != nil {
 		return nil, fmt.Errorf("error preparing query ListTurnHeads: %w", err)
 	}
@@ -477,6 +528,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.listWorkersStmt, err = db.PrepareContext(ctx, listWorkers); err != nil {
 		return nil, fmt.Errorf("error preparing query ListWorkers: %w", err)
 	}
+	if q.makeDueStmt, err = db.PrepareContext(ctx, makeDue); err != nil {
+		return nil, fmt.Errorf("error preparing query MakeDue: %w", err)
+	}
 	if q.mendReadyStmt, err = db.PrepareContext(ctx, mendReady); err != nil {
 		return nil, fmt.Errorf("error preparing query MendReady: %w", err)
 	}
@@ -488,6 +542,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.nextEvaluationsStmt, err = db.PrepareContext(ctx, nextEvaluations); err != nil {
 		return nil, fmt.Errorf("error preparing query NextEvaluations: %w", err)
+	}
+	if q.nextNoticeStmt, err = db.PrepareContext(ctx, nextNotice); err != nil {
+		return nil, fmt.Errorf("error preparing query NextNotice: %w", err)
 	}
 	if q.nextTurnStmt, err = db.PrepareContext(ctx, nextTurn); err != nil {
 		return nil, fmt.Errorf("error preparing query NextTurn: %w", err)
@@ -552,11 +609,20 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.pruneWorkersStmt, err = db.PrepareContext(ctx, pruneWorkers); err != nil {
 		return nil, fmt.Errorf("error preparing query PruneWorkers: %w", err)
 	}
+	if q.putBackNoticeStmt, err = db.PrepareContext(ctx, putBackNotice); err != nil {
+		return nil, fmt.Errorf("error preparing query PutBackNotice: %w", err)
+	}
 	if q.putOffStmt, err = db.PrepareContext(ctx, putOff); err != nil {
 		return nil, fmt.Errorf("error preparing query PutOff: %w", err)
 	}
 	if q.reclaimRunStmt, err = db.PrepareContext(ctx, reclaimRun); err != nil {
 		return nil, fmt.Errorf("error preparing query ReclaimRun: %w", err)
+	}
+	if q.recordStepStmt, err = db.PrepareContext(ctx, recordStep); err != nil {
+		return nil, fmt.Errorf("error preparing query RecordStep: %w", err)
+	}
+	if q.recordWaitStmt, err = db.PrepareContext(ctx, recordWait); err != nil {
+		return nil, fmt.Errorf("error preparing query RecordWait: %w", err)
 	}
 	if q.refuseLockStmt, err = db.PrepareContext(ctx, refuseLock); err != nil {
 		return nil, fmt.Errorf("error preparing query RefuseLock: %w", err)
@@ -669,6 +735,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.storedSinceStmt, err = db.PrepareContext(ctx, storedSince); err != nil {
 		return nil, fmt.Errorf("error preparing query StoredSince: %w", err)
 	}
+	if q.sumInputsStmt, err = db.PrepareContext(ctx, sumInputs); err != nil {
+		return nil, fmt.Errorf("error preparing query SumInputs: %w", err)
+	}
 	if q.surveyLanesStmt, err = db.PrepareContext(ctx, surveyLanes); err != nil {
 		return nil, fmt.Errorf("error preparing query SurveyLanes: %w", err)
 	}
@@ -740,6 +809,11 @@ func (q *Queries) Close() error {
 	if q.auditChangeStmt != nil {
 		if cerr := q.auditChangeStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing auditChangeStmt: %w", cerr)
+		}
+	}
+	if q.beginStretchStmt != nil {
+		if cerr := q.beginStretchStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing beginStretchStmt: %w", cerr)
 		}
 	}
 	if q.cancelPendingStmt != nil {
@@ -817,6 +891,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing deleteExpiredStmt: %w", cerr)
 		}
 	}
+	if q.deleteInputsStmt != nil {
+		if cerr := q.deleteInputsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteInputsStmt: %w", cerr)
+		}
+	}
 	if q.deleteKeptStmt != nil {
 		if cerr := q.deleteKeptStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing deleteKeptStmt: %w", cerr)
@@ -840,6 +919,16 @@ func (q *Queries) Close() error {
 	if q.deleteLeaseOfStmt != nil {
 		if cerr := q.deleteLeaseOfStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing deleteLeaseOfStmt: %w", cerr)
+		}
+	}
+	if q.deleteMarkStmt != nil {
+		if cerr := q.deleteMarkStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteMarkStmt: %w", cerr)
+		}
+	}
+	if q.deleteNoticeStmt != nil {
+		if cerr := q.deleteNoticeStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteNoticeStmt: %w", cerr)
 		}
 	}
 	if q.deleteOldLocksStmt != nil {
@@ -887,6 +976,16 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing deleteSkipsStmt: %w", cerr)
 		}
 	}
+	if q.deleteStepStmt != nil {
+		if cerr := q.deleteStepStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteStepStmt: %w", cerr)
+		}
+	}
+	if q.deleteStepsStmt != nil {
+		if cerr := q.deleteStepsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteStepsStmt: %w", cerr)
+		}
+	}
 	if q.deleteTurnsStmt != nil {
 		if cerr := q.deleteTurnsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing deleteTurnsStmt: %w", cerr)
@@ -900,6 +999,11 @@ func (q *Queries) Close() error {
 	if q.deleteWaitingStmt != nil {
 		if cerr := q.deleteWaitingStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing deleteWaitingStmt: %w", cerr)
+		}
+	}
+	if q.dueNoticesStmt != nil {
+		if cerr := q.dueNoticesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing dueNoticesStmt: %w", cerr)
 		}
 	}
 	if q.dueSchedulesStmt != nil {
@@ -942,6 +1046,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing extendPermitStmt: %w", cerr)
 		}
 	}
+	if q.findAwaitingStmt != nil {
+		if cerr := q.findAwaitingStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findAwaitingStmt: %w", cerr)
+		}
+	}
 	if q.findCancelStmt != nil {
 		if cerr := q.findCancelStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing findCancelStmt: %w", cerr)
@@ -975,6 +1084,11 @@ func (q *Queries) Close() error {
 	if q.findHolderStmt != nil {
 		if cerr := q.findHolderStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing findHolderStmt: %w", cerr)
+		}
+	}
+	if q.findInputStmt != nil {
+		if cerr := q.findInputStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findInputStmt: %w", cerr)
 		}
 	}
 	if q.findJobCodeStmt != nil {
@@ -1067,6 +1181,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing findStatsStmt: %w", cerr)
 		}
 	}
+	if q.findStepStmt != nil {
+		if cerr := q.findStepStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findStepStmt: %w", cerr)
+		}
+	}
 	if q.findStrandedStmt != nil {
 		if cerr := q.findStrandedStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing findStrandedStmt: %w", cerr)
@@ -1115,6 +1234,11 @@ func (q *Queries) Close() error {
 	if q.gateUseStmt != nil {
 		if cerr := q.gateUseStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing gateUseStmt: %w", cerr)
+		}
+	}
+	if q.giveUpStmt != nil {
+		if cerr := q.giveUpStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing giveUpStmt: %w", cerr)
 		}
 	}
 	if q.grantLockStmt != nil {
@@ -1177,6 +1301,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing insertCapLanesStmt: %w", cerr)
 		}
 	}
+	if q.insertInputStmt != nil {
+		if cerr := q.insertInputStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing insertInputStmt: %w", cerr)
+		}
+	}
 	if q.insertKeyedStmt != nil {
 		if cerr := q.insertKeyedStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing insertKeyedStmt: %w", cerr)
@@ -1200,6 +1329,11 @@ func (q *Queries) Close() error {
 	if q.insertLimitLaneStmt != nil {
 		if cerr := q.insertLimitLaneStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing insertLimitLaneStmt: %w", cerr)
+		}
+	}
+	if q.insertNoticeStmt != nil {
+		if cerr := q.insertNoticeStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing insertNoticeStmt: %w", cerr)
 		}
 	}
 	if q.insertOccurrenceStmt != nil {
@@ -1342,6 +1476,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing listHeldStmt: %w", cerr)
 		}
 	}
+	if q.listInputsStmt != nil {
+		if cerr := q.listInputsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listInputsStmt: %w", cerr)
+		}
+	}
 	if q.listJobsStmt != nil {
 		if cerr := q.listJobsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listJobsStmt: %w", cerr)
@@ -1380,6 +1519,11 @@ func (q *Queries) Close() error {
 	if q.listLocksStmt != nil {
 		if cerr := q.listLocksStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listLocksStmt: %w", cerr)
+		}
+	}
+	if q.listMarksStmt != nil {
+		if cerr := q.listMarksStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listMarksStmt: %w", cerr)
 		}
 	}
 	if q.listNearLanesStmt != nil {
@@ -1432,6 +1576,16 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing listStatsStmt: %w", cerr)
 		}
 	}
+	if q.listStepKindsStmt != nil {
+		if cerr := q.listStepKindsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listStepKindsStmt: %w", cerr)
+		}
+	}
+	if q.listStepsStmt != nil {
+		if cerr := q.listStepsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listStepsStmt: %w", cerr)
+		}
+	}
 	if q.listTurnHeadsStmt != nil {
 		if cerr := q.listTurnHeadsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listTurnHeadsStmt: %w", cerr)
@@ -1462,6 +1616,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing listWorkersStmt: %w", cerr)
 		}
 	}
+	if q.makeDueStmt != nil {
+		if cerr := q.makeDueStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing makeDueStmt: %w", cerr)
+		}
+	}
 	if q.mendReadyStmt != nil {
 		if cerr := q.mendReadyStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing mendReadyStmt: %w", cerr)
@@ -1480,6 +1639,11 @@ func (q *Queries) Close() error {
 	if q.nextEvaluationsStmt != nil {
 		if cerr := q.nextEvaluationsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing nextEvaluationsStmt: %w", cerr)
+		}
+	}
+	if q.nextNoticeStmt != nil {
+		if cerr := q.nextNoticeStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing nextNoticeStmt: %w", cerr)
 		}
 	}
 	if q.nextTurnStmt != nil {
@@ -1587,6 +1751,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing pruneWorkersStmt: %w", cerr)
 		}
 	}
+	if q.putBackNoticeStmt != nil {
+		if cerr := q.putBackNoticeStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing putBackNoticeStmt: %w", cerr)
+		}
+	}
 	if q.putOffStmt != nil {
 		if cerr := q.putOffStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing putOffStmt: %w", cerr)
@@ -1595,6 +1764,16 @@ func (q *Queries) Close() error {
 	if q.reclaimRunStmt != nil {
 		if cerr := q.reclaimRunStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing reclaimRunStmt: %w", cerr)
+		}
+	}
+	if q.recordStepStmt != nil {
+		if cerr := q.recordStepStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing recordStepStmt: %w", cerr)
+		}
+	}
+	if q.recordWaitStmt != nil {
+		if cerr := q.recordWaitStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing recordWaitStmt: %w", cerr)
 		}
 	}
 	if q.refuseLockStmt != nil {
@@ -1782,6 +1961,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing storedSinceStmt: %w", cerr)
 		}
 	}
+	if q.sumInputsStmt != nil {
+		if cerr := q.sumInputsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing sumInputsStmt: %w", cerr)
+		}
+	}
 	if q.surveyLanesStmt != nil {
 		if cerr := q.surveyLanesStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing surveyLanesStmt: %w", cerr)
@@ -1883,6 +2067,7 @@ type Queries struct {
 	auditStmt                *sql.Stmt
 	auditBulkStmt            *sql.Stmt
 	auditChangeStmt          *sql.Stmt
+	beginStretchStmt         *sql.Stmt
 	cancelPendingStmt        *sql.Stmt
 	capQueueStmt             *sql.Stmt
 	countAheadStmt           *sql.Stmt
@@ -1898,11 +2083,14 @@ type Queries struct {
 	deleteEndedStmt          *sql.Stmt
 	deleteEntryStmt          *sql.Stmt
 	deleteExpiredStmt        *sql.Stmt
+	deleteInputsStmt         *sql.Stmt
 	deleteKeptStmt           *sql.Stmt
 	deleteKeyOfRunStmt       *sql.Stmt
 	deleteLapsedWaitsStmt    *sql.Stmt
 	deleteLeaseStmt          *sql.Stmt
 	deleteLeaseOfStmt        *sql.Stmt
+	deleteMarkStmt           *sql.Stmt
+	deleteNoticeStmt         *sql.Stmt
 	deleteOldLocksStmt       *sql.Stmt
 	deletePermitsOfStmt      *sql.Stmt
 	deleteProblemStmt        *sql.Stmt
@@ -1912,9 +2100,12 @@ type Queries struct {
 	deleteRunStmt            *sql.Stmt
 	deleteScheduleStmt       *sql.Stmt
 	deleteSkipsStmt          *sql.Stmt
+	deleteStepStmt           *sql.Stmt
+	deleteStepsStmt          *sql.Stmt
 	deleteTurnsStmt          *sql.Stmt
 	deleteWaitStmt           *sql.Stmt
 	deleteWaitingStmt        *sql.Stmt
+	dueNoticesStmt           *sql.Stmt
 	dueSchedulesStmt         *sql.Stmt
 	endPenaltyStmt           *sql.Stmt
 	examineClockStmt         *sql.Stmt
@@ -1923,6 +2114,7 @@ type Queries struct {
 	expiredLeasesStmt        *sql.Stmt
 	expiresBeforeStmt        *sql.Stmt
 	extendPermitStmt         *sql.Stmt
+	findAwaitingStmt         *sql.Stmt
 	findCancelStmt           *sql.Stmt
 	findCheckpointStmt       *sql.Stmt
 	findClaimOfRunStmt       *sql.Stmt
@@ -1930,6 +2122,7 @@ type Queries struct {
 	findClockStmt            *sql.Stmt
 	findGateStmt             *sql.Stmt
 	findHolderStmt           *sql.Stmt
+	findInputStmt            *sql.Stmt
 	findJobCodeStmt          *sql.Stmt
 	findKeyHolderStmt        *sql.Stmt
 	findLaneStmt             *sql.Stmt
@@ -1948,6 +2141,7 @@ type Queries struct {
 	findStartableStmt        *sql.Stmt
 	findStateStmt            *sql.Stmt
 	findStatsStmt            *sql.Stmt
+	findStepStmt             *sql.Stmt
 	findStrandedStmt         *sql.Stmt
 	findSweepStmt            *sql.Stmt
 	findWorkerStartStmt      *sql.Stmt
@@ -1958,6 +2152,7 @@ type Queries struct {
 	floorOfRunsStmt          *sql.Stmt
 	forceReleaseLockStmt     *sql.Stmt
 	gateUseStmt              *sql.Stmt
+	giveUpStmt               *sql.Stmt
 	grantLockStmt            *sql.Stmt
 	guardRunStmt             *sql.Stmt
 	hasLeaseStmt             *sql.Stmt
@@ -1970,11 +2165,13 @@ type Queries struct {
 	insertAuditStmt          *sql.Stmt
 	insertCancelStmt         *sql.Stmt
 	insertCapLanesStmt       *sql.Stmt
+	insertInputStmt          *sql.Stmt
 	insertKeyedStmt          *sql.Stmt
 	insertLaneStmt           *sql.Stmt
 	insertLeaseStmt          *sql.Stmt
 	insertLimitStmt          *sql.Stmt
 	insertLimitLaneStmt      *sql.Stmt
+	insertNoticeStmt         *sql.Stmt
 	insertOccurrenceStmt     *sql.Stmt
 	insertPermitStmt         *sql.Stmt
 	insertProblemStmt        *sql.Stmt
@@ -2003,6 +2200,7 @@ type Queries struct {
 	listForcedStmt           *sql.Stmt
 	listHeadsStmt            *sql.Stmt
 	listHeldStmt             *sql.Stmt
+	listInputsStmt           *sql.Stmt
 	listJobsStmt             *sql.Stmt
 	listKeptStmt             *sql.Stmt
 	listKeysInRoundStmt      *sql.Stmt
@@ -2011,6 +2209,7 @@ type Queries struct {
 	listLimitsStmt           *sql.Stmt
 	listLiveKeysStmt         *sql.Stmt
 	listLocksStmt            *sql.Stmt
+	listMarksStmt            *sql.Stmt
 	listNearLanesStmt        *sql.Stmt
 	listOrphansStmt          *sql.Stmt
 	listPermitRunsStmt       *sql.Stmt
@@ -2021,16 +2220,20 @@ type Queries struct {
 	listSchedulesStmt        *sql.Stmt
 	listSlotsStmt            *sql.Stmt
 	listStatsStmt            *sql.Stmt
+	listStepKindsStmt        *sql.Stmt
+	listStepsStmt            *sql.Stmt
 	listTurnHeadsStmt        *sql.Stmt
 	listTurnsStmt            *sql.Stmt
 	listWaitersStmt          *sql.Stmt
 	listWaitingStmt          *sql.Stmt
 	listWaitsStmt            *sql.Stmt
 	listWorkersStmt          *sql.Stmt
+	makeDueStmt              *sql.Stmt
 	mendReadyStmt            *sql.Stmt
 	moveSweepStmt            *sql.Stmt
 	nextEvaluationStmt       *sql.Stmt
 	nextEvaluationsStmt      *sql.Stmt
+	nextNoticeStmt           *sql.Stmt
 	nextTurnStmt             *sql.Stmt
 	nextWaitingGateStmt      *sql.Stmt
 	noteWaitStmt             *sql.Stmt
@@ -2052,8 +2255,11 @@ type Queries struct {
 	pruneSkipsStmt           *sql.Stmt
 	pruneStatsStmt           *sql.Stmt
 	pruneWorkersStmt         *sql.Stmt
+	putBackNoticeStmt        *sql.Stmt
 	putOffStmt               *sql.Stmt
 	reclaimRunStmt           *sql.Stmt
+	recordStepStmt           *sql.Stmt
+	recordWaitStmt           *sql.Stmt
 	refuseLockStmt           *sql.Stmt
 	refuseRunStmt            *sql.Stmt
 	refusedLocksStmt         *sql.Stmt
@@ -2091,6 +2297,7 @@ type Queries struct {
 	settleSuccessStmt        *sql.Stmt
 	skippedSchedulesStmt     *sql.Stmt
 	storedSinceStmt          *sql.Stmt
+	sumInputsStmt            *sql.Stmt
 	surveyLanesStmt          *sql.Stmt
 	sweepAheadStmt           *sql.Stmt
 	takeKeyStmt              *sql.Stmt
@@ -2115,6 +2322,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		auditStmt:                q.auditStmt,
 		auditBulkStmt:            q.auditBulkStmt,
 		auditChangeStmt:          q.auditChangeStmt,
+		beginStretchStmt:         q.beginStretchStmt,
 		cancelPendingStmt:        q.cancelPendingStmt,
 		capQueueStmt:             q.capQueueStmt,
 		countAheadStmt:           q.countAheadStmt,
@@ -2130,11 +2338,14 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		deleteEndedStmt:          q.deleteEndedStmt,
 		deleteEntryStmt:          q.deleteEntryStmt,
 		deleteExpiredStmt:        q.deleteExpiredStmt,
+		deleteInputsStmt:         q.deleteInputsStmt,
 		deleteKeptStmt:           q.deleteKeptStmt,
 		deleteKeyOfRunStmt:       q.deleteKeyOfRunStmt,
 		deleteLapsedWaitsStmt:    q.deleteLapsedWaitsStmt,
 		deleteLeaseStmt:          q.deleteLeaseStmt,
 		deleteLeaseOfStmt:        q.deleteLeaseOfStmt,
+		deleteMarkStmt:           q.deleteMarkStmt,
+		deleteNoticeStmt:         q.deleteNoticeStmt,
 		deleteOldLocksStmt:       q.deleteOldLocksStmt,
 		deletePermitsOfStmt:      q.deletePermitsOfStmt,
 		deleteProblemStmt:        q.deleteProblemStmt,
@@ -2144,9 +2355,12 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		deleteRunStmt:            q.deleteRunStmt,
 		deleteScheduleStmt:       q.deleteScheduleStmt,
 		deleteSkipsStmt:          q.deleteSkipsStmt,
+		deleteStepStmt:           q.deleteStepStmt,
+		deleteStepsStmt:          q.deleteStepsStmt,
 		deleteTurnsStmt:          q.deleteTurnsStmt,
 		deleteWaitStmt:           q.deleteWaitStmt,
 		deleteWaitingStmt:        q.deleteWaitingStmt,
+		dueNoticesStmt:           q.dueNoticesStmt,
 		dueSchedulesStmt:         q.dueSchedulesStmt,
 		endPenaltyStmt:           q.endPenaltyStmt,
 		examineClockStmt:         q.examineClockStmt,
@@ -2155,6 +2369,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		expiredLeasesStmt:        q.expiredLeasesStmt,
 		expiresBeforeStmt:        q.expiresBeforeStmt,
 		extendPermitStmt:         q.extendPermitStmt,
+		findAwaitingStmt:         q.findAwaitingStmt,
 		findCancelStmt:           q.findCancelStmt,
 		findCheckpointStmt:       q.findCheckpointStmt,
 		findClaimOfRunStmt:       q.findClaimOfRunStmt,
@@ -2162,6 +2377,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		findClockStmt:            q.findClockStmt,
 		findGateStmt:             q.findGateStmt,
 		findHolderStmt:           q.findHolderStmt,
+		findInputStmt:            q.findInputStmt,
 		findJobCodeStmt:          q.findJobCodeStmt,
 		findKeyHolderStmt:        q.findKeyHolderStmt,
 		findLaneStmt:             q.findLaneStmt,
@@ -2180,6 +2396,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		findStartableStmt:        q.findStartableStmt,
 		findStateStmt:            q.findStateStmt,
 		findStatsStmt:            q.findStatsStmt,
+		findStepStmt:             q.findStepStmt,
 		findStrandedStmt:         q.findStrandedStmt,
 		findSweepStmt:            q.findSweepStmt,
 		findWorkerStartStmt:      q.findWorkerStartStmt,
@@ -2190,6 +2407,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		floorOfRunsStmt:          q.floorOfRunsStmt,
 		forceReleaseLockStmt:     q.forceReleaseLockStmt,
 		gateUseStmt:              q.gateUseStmt,
+		giveUpStmt:               q.giveUpStmt,
 		grantLockStmt:            q.grantLockStmt,
 		guardRunStmt:             q.guardRunStmt,
 		hasLeaseStmt:             q.hasLeaseStmt,
@@ -2202,11 +2420,13 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		insertAuditStmt:          q.insertAuditStmt,
 		insertCancelStmt:         q.insertCancelStmt,
 		insertCapLanesStmt:       q.insertCapLanesStmt,
+		insertInputStmt:          q.insertInputStmt,
 		insertKeyedStmt:          q.insertKeyedStmt,
 		insertLaneStmt:           q.insertLaneStmt,
 		insertLeaseStmt:          q.insertLeaseStmt,
 		insertLimitStmt:          q.insertLimitStmt,
 		insertLimitLaneStmt:      q.insertLimitLaneStmt,
+		insertNoticeStmt:         q.insertNoticeStmt,
 		insertOccurrenceStmt:     q.insertOccurrenceStmt,
 		insertPermitStmt:         q.insertPermitStmt,
 		insertProblemStmt:        q.insertProblemStmt,
@@ -2235,6 +2455,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		listForcedStmt:           q.listForcedStmt,
 		listHeadsStmt:            q.listHeadsStmt,
 		listHeldStmt:             q.listHeldStmt,
+		listInputsStmt:           q.listInputsStmt,
 		listJobsStmt:             q.listJobsStmt,
 		listKeptStmt:             q.listKeptStmt,
 		listKeysInRoundStmt:      q.listKeysInRoundStmt,
@@ -2243,6 +2464,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		listLimitsStmt:           q.listLimitsStmt,
 		listLiveKeysStmt:         q.listLiveKeysStmt,
 		listLocksStmt:            q.listLocksStmt,
+		listMarksStmt:            q.listMarksStmt,
 		listNearLanesStmt:        q.listNearLanesStmt,
 		listOrphansStmt:          q.listOrphansStmt,
 		listPermitRunsStmt:       q.listPermitRunsStmt,
@@ -2253,16 +2475,20 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		listSchedulesStmt:        q.listSchedulesStmt,
 		listSlotsStmt:            q.listSlotsStmt,
 		listStatsStmt:            q.listStatsStmt,
+		listStepKindsStmt:        q.listStepKindsStmt,
+		listStepsStmt:            q.listStepsStmt,
 		listTurnHeadsStmt:        q.listTurnHeadsStmt,
 		listTurnsStmt:            q.listTurnsStmt,
 		listWaitersStmt:          q.listWaitersStmt,
 		listWaitingStmt:          q.listWaitingStmt,
 		listWaitsStmt:            q.listWaitsStmt,
 		listWorkersStmt:          q.listWorkersStmt,
+		makeDueStmt:              q.makeDueStmt,
 		mendReadyStmt:            q.mendReadyStmt,
 		moveSweepStmt:            q.moveSweepStmt,
 		nextEvaluationStmt:       q.nextEvaluationStmt,
 		nextEvaluationsStmt:      q.nextEvaluationsStmt,
+		nextNoticeStmt:           q.nextNoticeStmt,
 		nextTurnStmt:             q.nextTurnStmt,
 		nextWaitingGateStmt:      q.nextWaitingGateStmt,
 		noteWaitStmt:             q.noteWaitStmt,
@@ -2284,8 +2510,11 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		pruneSkipsStmt:           q.pruneSkipsStmt,
 		pruneStatsStmt:           q.pruneStatsStmt,
 		pruneWorkersStmt:         q.pruneWorkersStmt,
+		putBackNoticeStmt:        q.putBackNoticeStmt,
 		putOffStmt:               q.putOffStmt,
 		reclaimRunStmt:           q.reclaimRunStmt,
+		recordStepStmt:           q.recordStepStmt,
+		recordWaitStmt:           q.recordWaitStmt,
 		refuseLockStmt:           q.refuseLockStmt,
 		refuseRunStmt:            q.refuseRunStmt,
 		refusedLocksStmt:         q.refusedLocksStmt,
@@ -2323,6 +2552,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		settleSuccessStmt:        q.settleSuccessStmt,
 		skippedSchedulesStmt:     q.skippedSchedulesStmt,
 		storedSinceStmt:          q.storedSinceStmt,
+		sumInputsStmt:            q.sumInputsStmt,
 		surveyLanesStmt:          q.surveyLanesStmt,
 		sweepAheadStmt:           q.sweepAheadStmt,
 		takeKeyStmt:              q.takeKeyStmt,

@@ -47,7 +47,19 @@ const findHolder = `-- name: FindHolder :one
 
 SELECT
     unique_keys.run_id, unique_keys.latest, unique_keys.held_to, runs.state, runs.lane, runs.due_at,
-    runs.created_at, runs.limits
+    runs.created_at, runs.limits,
+    CAST(
+        EXISTS (
+            SELECT 1
+            FROM steps
+            WHERE steps.run_id = unique_keys.run_id
+        )
+        OR EXISTS (
+            SELECT 1
+            FROM inputs
+            WHERE inputs.run_id = unique_keys.run_id
+        ) AS INTEGER
+    ) AS begun
 FROM unique_keys
 LEFT JOIN runs ON runs.id = unique_keys.run_id
 WHERE unique_keys.job = ?1
@@ -68,11 +80,13 @@ type FindHolderRow struct {
 	DueAt     *int64
 	CreatedAt *int64
 	Limits    *string
+	Begun     int64
 }
 
 // States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
-// Index: the key of unique_keys, then that of runs. No other transaction writes
-// meanwhile. A holder that is no longer stored has no state.
+// Index: the key of unique_keys, then that of runs, and the primary keys of steps and inputs.
+// No other transaction writes meanwhile. A holder that is no longer stored has no state. Begun:
+// it has recorded a step, or was sent an input.
 func (q *Queries) FindHolder(ctx context.Context, arg FindHolderParams) (FindHolderRow, error) {
 	row := q.queryRow(ctx, q.findHolderStmt, findHolder, arg.Job, arg.Key)
 	var i FindHolderRow
@@ -85,6 +99,7 @@ func (q *Queries) FindHolder(ctx context.Context, arg FindHolderParams) (FindHol
 		&i.DueAt,
 		&i.CreatedAt,
 		&i.Limits,
+		&i.Begun,
 	)
 	return i, err
 }

@@ -24,6 +24,17 @@ type Gate struct {
 	NotBefore int64
 }
 
+type Input struct {
+	RunID  []byte
+	At     int64
+	Size   int64
+	N      int64
+	Name   string
+	Sender *string
+	Digest *string
+	Value  []byte
+}
+
 type Limit struct {
 	ID         int64
 	Name       string
@@ -84,4 +95,17 @@ type Run struct {
 	Limits      *string
 	Metadata    *string
 	OccursAt    *string
+}
+
+type Step struct {
+	RunID []byte
+	At    int64
+	Until *int64
+	Took  *int64
+	Tries int64
+	Kind  int64
+	Name  string
+	Error *string
+	Code  *string
+	Value []byte
 }

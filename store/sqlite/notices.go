@@ -1,0 +1,159 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/durable-worker/durable-worker/internal/rules"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
+)
+
+// Release makes runs due whose inputs have come; see store.Releaser. It takes the write lock of
+// the file only if there is something to do.
+func (s *Store) Release(ctx context.Context, request store.ReleaseRequest) (store.ReleaseResult, error) {
+	result := store.ReleaseResult{Next: -1}
+	reader, err := s.read(ctx)
+	if err != nil {
+		return result, fmt.Errorf("release: %w", s.explain(err))
+	}
+	now := s.clock.now()
+	looks, err := metBy(ctx, reader.Queries, request.Look, now)
+	if err == nil {
+		result.Next, err = nextNotice(ctx, reader.Queries, now)
+	}
+	if err != nil {
+		return store.ReleaseResult{Next: -1}, fmt.Errorf("release: %w", s.explain(err))
+	}
+	if len(looks) == 0 && result.Next != 0 {
+		return result, nil
+	}
+	err = s.writeAround(ctx, claims, func(ctx context.Context, c *change) (err error) {
+		if result, err = c.releaseNoticed(ctx, max(request.Limit, 1), s.keepNotice); err != nil {
+			return err
+		}
+		released, err := c.releaseLooks(ctx, looks)
+		result.Released += released
+		return err
+	})
+	if err != nil {
+		return store.ReleaseResult{Next: -1}, fmt.Errorf("release: %w", err)
+	}
+	if result.Released > 0 {
+		s.hint()
+	}
+	return result, nil
+}
+
+// keepNotice says that a run could not be released. Its notice comes back.
+func (s *Store) keepNotice(run store.RunID, err error) {
+	s.logger.Warn("releasing a run whose input has come failed, will be retried", "event", "input.not_released", "run", run, "error", err)
+}
+
+// metBy returns those of the looks whose runs can be made due.
+func metBy(ctx context.Context, reader *queries.Queries, looks []store.Look, now int64) (met []store.Look, err error) {
+	for _, look := range looks {
+		row, err := reader.FindAwaiting(ctx, queries.FindAwaitingParams{Name: look.Name, RunID: look.Run[:]})
+		if err := unlessNone(err); err != nil {
+			return nil, err
+		}
+		if err == nil && isMet(&row, now) {
+			met = append(met, look)
+		}
+	}
+	return met, nil
+}
+
+// isMet reports whether a pending run that is due later waits for an input which is there.
+func isMet(row *queries.FindAwaitingRow, now int64) bool {
+	return store.State(row.State) == store.Pending && row.DueAt > now && row.Met != 0
+}
+
+// nextNotice is how long it is until the next notice is due; negative: there is none.
+func nextNotice(ctx context.Context, reader *queries.Queries, now int64) (time.Duration, error) {
+	due, err := reader.NextNotice(ctx)
+	if err != nil {
+		return -1, unlessNone(err)
+	}
+	return max(duration(due-now), 0), nil
+}
+
+// releaseNoticed takes the notices that are due, and makes their runs due that can be. A notice
+// whose run is executing comes back: the run may be about to wait. So does one whose run SQLite
+// refuses to change, which refused reports.
+func (c *change) releaseNoticed(ctx context.Context, most int, refused func(store.RunID, error)) (store.ReleaseResult, error) {
+	result := store.ReleaseResult{Next: -1}
+	notices, err := c.DueNotices(ctx, queries.DueNoticesParams{Now: c.now, Most: int64(most)})
+	if err != nil {
+		return result, err
+	}
+	for i := range notices {
+		n := &notices[i]
+		kept, released := false, 0
+		err := c.around(ctx, func() (err error) {
+			kept, released, err = c.releaseFor(ctx, n)
+			return err
+		}, func(err error) {
+			kept, released = true, 0
+			refused(store.RunID(n.RunID), err)
+		})
+		if err == nil && kept {
+			err = c.PutBackNotice(ctx, queries.PutBackNoticeParams{DueAt: c.now + rules.NoticePause(int(n.Tries)).Microseconds(), ID: n.ID})
+		}
+		if err != nil {
+			return result, err
+		}
+		result.Taken++
+		result.Released += released
+	}
+	result.Next, err = nextNotice(ctx, c.Queries, c.now)
+	return result, err
+}
+
+// releaseFor does what a notice asks for, unless it has to be kept for later.
+func (c *change) releaseFor(ctx context.Context, n *queries.DueNoticesRow) (kept bool, released int, err error) {
+	row, err := c.FindAwaiting(ctx, queries.FindAwaitingParams{Name: n.Name, RunID: n.RunID})
+	if err := unlessNone(err); err != nil {
+		return false, 0, err
+	}
+	if err == nil && store.State(row.State) == store.Running { //nolint:gosec // 0 to 5
+		return true, 0, nil
+	}
+	if err == nil && isMet(&row, c.now) {
+		if err := c.makeDue(ctx, n.RunID, &row); err != nil {
+			return false, 0, err
+		}
+		released = 1
+	}
+	return false, released, c.DeleteNotice(ctx, queries.DeleteNoticeParams{ID: n.ID})
+}
+
+// releaseLooks makes runs due that have just begun to wait for inputs which are there.
+func (c *change) releaseLooks(ctx context.Context, looks []store.Look) (released int, err error) {
+	for _, look := range looks {
+		row, err := c.FindAwaiting(ctx, queries.FindAwaitingParams{Name: look.Name, RunID: look.Run[:]})
+		if err := unlessNone(err); err != nil {
+			return released, err
+		}
+		if err != nil || !isMet(&row, c.now) {
+			continue
+		}
+		if err := c.makeDue(ctx, look.Run[:], &row); err != nil {
+			return released, err
+		}
+		released++
+	}
+	return released, nil
+}
+
+// makeDue moves a pending run to where those are that are due now.
+func (c *change) makeDue(ctx context.Context, id []byte, row *queries.FindAwaitingRow) error {
+	if err := c.outOfLine(ctx, row.Lane, row.DueAt, id, row.Limits); err != nil {
+		return err
+	}
+	if err := c.MakeDue(ctx, queries.MakeDueParams{DueAt: c.now, ID: id}); err != nil {
+		return err
+	}
+	return c.intoLine(ctx, row.Lane, c.now, id, row.Limits)
+}
