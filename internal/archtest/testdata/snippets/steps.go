@@ -41,7 +41,7 @@ func bookFlight(*durable.Run[Trip]) func(context.Context) (string, error) { retu
 func bookHotel(*durable.Run[Trip]) func(context.Context) (string, error)  { return nil }
 func cancelFlight(string) func(context.Context) (bool, error)             { return nil }
 
-	//snippet
+//snippet
 
 func _(ctx context.Context, run *durable.Run[struct{ ID uuid.UUID }], store *postgres.Store, pool *pgxpool.Pool) error {
 	//snippet
@@ -49,7 +49,7 @@ func _(ctx context.Context, run *durable.Run[struct{ ID uuid.UUID }], store *pos
 	return err
 }
 
-	//snippet
+//snippet
 
 func _(ctx context.Context, store *postgres.Store, tx pgx.Tx, onboard durable.Job[string], userID string) error {
 	//snippet
