@@ -2,6 +2,7 @@ package comingfromdbos
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
