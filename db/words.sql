@@ -32,6 +32,7 @@ create function durable.crash() returns smallint language sql immutable return 7
 -- store.StepKind.
 create function durable.step_tried() returns smallint language sql immutable return 0;
 create function durable.step_failed() returns smallint language sql immutable return 2;
+create function durable.step_sleep() returns smallint language sql immutable return 3;
 create function durable.step_input() returns smallint language sql immutable return 4;
 
 -- store.Span, of stats.

@@ -256,6 +256,26 @@ func TestReceive_GivesUpOnceAndForEver(t *testing.T) {
 	})
 }
 
+func TestReceive_WaitsNoLongerThanTheRunIsOfUse(t *testing.T) {
+	durabletest.Run(t, func(t *testing.T, kit *durabletest.Kit) {
+		kit.Worker(func(w *durable.Worker) {
+			durable.Register(w, fulfil, func(ctx context.Context, run *durable.Run[order]) error {
+				_, err := durable.Receive[string](ctx, run, "approved", 0)
+				return err
+			})
+		})
+		expiring, err := fulfil.Enqueue(t.Context(), kit.Client, order{}, durable.ExpiresAt(time.Now().Add(time.Hour)))
+		require.NoError(t, err)
+		waiting, err := fulfil.Enqueue(t.Context(), kit.Client, order{})
+		require.NoError(t, err)
+		began := time.Now()
+		require.Equal(t, durabletest.Tally{Snoozed: 2, Cancelled: 1}, kit.RunAll(), "it does not wait for what has no end")
+		require.InDelta(t, time.Hour, time.Since(began), float64(time.Second))
+		require.Equal(t, durable.Cancelled, recordOf(t, kit, expiring.ID).State)
+		require.Equal(t, durable.Pending, recordOf(t, kit, waiting.ID).State)
+	})
+}
+
 func TestPark_IsAParkWhateverIsAroundIt(t *testing.T) {
 	for name, around := range map[string]func(error) error{
 		"nothing": func(err error) error { return err }, "a wrap": func(err error) error { return fmt.Errorf("trip: %w", err) },

@@ -83,9 +83,10 @@ type Input struct {
 
 // RunSteps is what a run has recorded and has been sent.
 type RunSteps struct {
-	Now    time.Time // on the store's clock
-	Steps  []StepRecord
-	Inputs []Input
+	Now       time.Time // on the store's clock
+	ExpiresAt time.Time // of the run; zero: it does not expire
+	Steps     []StepRecord
+	Inputs    []Input
 }
 
 // NewStep is a step to be recorded.

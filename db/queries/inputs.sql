@@ -149,30 +149,59 @@ SELECT
     )::boolean AS locked
 FROM asked;
 
+-- name: Awaiting :many
+-- After LockNoticed in its transaction: those of the runs that are due later, and wait for the
+-- input named with them. A run that has nothing else to wait for is one too, although no wait is
+-- recorded: a failover may have taken that back, and not the outcome that it belonged to.
+-- Index: runs_pkey, steps_pkey, inputs_pkey. Locks: none.
+SELECT asked.run_id::uuid AS run_id
+FROM (
+    SELECT unnest(@runs::uuid[]) AS run_id, unnest(@names::text[]) AS name
+) asked
+JOIN durable.runs ON runs.id = asked.run_id
+WHERE runs.state = durable.pending()
+  AND runs.due_at > clock_timestamp()
+  AND (
+      EXISTS (
+          SELECT
+          FROM durable.steps
+          WHERE steps.run_id = asked.run_id
+            AND steps.name = asked.name
+            AND steps.kind = durable.step_input()
+      )
+      OR (
+          runs.started_at IS NOT NULL
+          AND runs.attempt = 0
+          AND NOT EXISTS (
+              SELECT
+              FROM durable.steps
+              WHERE steps.run_id = asked.run_id
+                AND steps.kind IN (durable.step_sleep(), durable.step_input())
+                AND coalesce(steps.until, 'infinity') > clock_timestamp()
+                AND NOT EXISTS (
+                    SELECT
+                    FROM durable.inputs
+                    WHERE inputs.run_id = steps.run_id
+                      AND inputs.name = steps.name
+                )
+          )
+      )
+  );
+
 -- name: ReleaseReady :many
--- After LockNoticed in its transaction, for runs that it has locked: makes those due now that
--- wait for the input named with them. How many runs of each lane were released.
--- Index: runs_pkey, steps_pkey, ready_order. Locks: none that the transaction does not have,
--- but inserts.
--- Idempotent: a repeat finds them due.
-WITH asked AS MATERIALIZED (
-    SELECT unnest(@ids::uuid[]) AS id, unnest(@names::text[]) AS name
-), met AS MATERIALIZED (
-    SELECT DISTINCT runs.id, runs.lane, runs.due_at
-    FROM asked
-    JOIN durable.runs ON runs.id = asked.id
-    JOIN durable.steps ON steps.run_id = asked.id
-        AND steps.name = asked.name
-        AND steps.kind = durable.step_input()
-    WHERE runs.state = durable.pending()
-      AND runs.gates IS NULL
-      AND runs.due_at > clock_timestamp()
-), unqueued AS (
+-- After LockNoticed in its transaction, for runs that it has locked: makes them due now. How many
+-- runs of each lane were released.
+-- Index: runs_pkey, ready_order. Locks: none that the transaction does not have, but inserts.
+-- Idempotent: a repeat moves them to the same place.
+WITH unqueued AS (
     DELETE FROM durable.ready
-    USING met
-    WHERE ready.lane = met.lane
-      AND ready.due_at = met.due_at
-      AND ready.run_id = met.id
+    USING durable.runs
+    WHERE runs.id = ANY (@ids::uuid[])
+      AND runs.state = durable.pending()
+      AND runs.gates IS NULL
+      AND ready.lane = runs.lane
+      AND ready.due_at = runs.due_at
+      AND ready.run_id = runs.id
     RETURNING ready.run_id
 ), released AS (
     UPDATE durable.runs
@@ -193,26 +222,17 @@ GROUP BY released.lane;
 
 -- name: ReleaseWaiting :many
 -- ReleaseReady for limited runs, which wait in the lines of their gates.
--- Index: runs_pkey, steps_pkey, waiting_order. Locks and idempotence: as ReleaseReady.
-WITH asked AS MATERIALIZED (
-    SELECT unnest(@ids::uuid[]) AS id, unnest(@names::text[]) AS name
-), met AS MATERIALIZED (
-    SELECT DISTINCT runs.id, runs.lane, runs.due_at, runs.gates
-    FROM asked
-    JOIN durable.runs ON runs.id = asked.id
-    JOIN durable.steps ON steps.run_id = asked.id
-        AND steps.name = asked.name
-        AND steps.kind = durable.step_input()
-    WHERE runs.state = durable.pending()
-      AND runs.gates IS NOT NULL
-      AND runs.due_at > clock_timestamp()
-), unlined AS (
+-- Index: runs_pkey, waiting_order. Locks and idempotence: as ReleaseReady.
+WITH unlined AS (
     DELETE FROM durable.waiting
-    USING met
-    WHERE waiting.gate = ANY (met.gates || durable.all_permits()::bigint)
-      AND waiting.lane = met.lane
-      AND waiting.due_at = met.due_at
-      AND waiting.run_id = met.id
+    USING durable.runs
+    WHERE runs.id = ANY (@ids::uuid[])
+      AND runs.state = durable.pending()
+      AND runs.gates IS NOT NULL
+      AND waiting.gate = ANY (runs.gates || durable.all_permits()::bigint)
+      AND waiting.lane = runs.lane
+      AND waiting.due_at = runs.due_at
+      AND waiting.run_id = runs.id
     RETURNING waiting.run_id
 ), released AS (
     UPDATE durable.runs

@@ -1,6 +1,9 @@
--- name: StoreNow :many
--- No rows, no locks.
-SELECT clock_timestamp()::timestamptz AS now;
+-- name: ClockOfRun :many
+-- The time, and when the run expires.
+-- Index: runs_pkey. Locks: none.
+SELECT
+    clock_timestamp()::timestamptz AS now,
+    (SELECT expires_at FROM durable.runs WHERE runs.id = @id::uuid) AS expires_at;
 
 -- name: StepsOf :many
 -- Index: steps_pkey. Locks: none.

@@ -28,7 +28,7 @@ func (k *Kit) RunDue() Tally {
 // RunAll lets time pass until every run that a worker of the kit can execute
 // has ended, however late it is due, retries and the runs of killed workers
 // included. Schedules fire while it lasts; it does not wait for the next
-// occurrence.
+// occurrence, nor for runs that wait for an input without a deadline.
 func (k *Kit) RunAll() Tally {
 	k.t.Helper()
 	k.begin("RunAll")
@@ -173,6 +173,10 @@ func (k *Kit) wait(most time.Duration) bool {
 
 func (k *Kit) exhausted() bool { return !k.spend(0) }
 
+// endless is how late runs are due that wait for an input without a deadline. RunAll does not wait
+// for those.
+const endless = 50 * 365 * 24 * time.Hour
+
 // moment is what the live workers have before them.
 type moment struct {
 	due       int           // lanes with a run, and schedules with an occurrence, that is due
@@ -202,7 +206,7 @@ func (k *Kit) moment() moment {
 			switch {
 			case head.Waiting && head.In <= 0:
 				now.due++
-			case head.Waiting && (now.next < 0 || head.In < now.next):
+			case head.Waiting && head.In < endless && (now.next < 0 || head.In < now.next):
 				now.next = head.In
 			}
 		}

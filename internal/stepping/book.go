@@ -25,6 +25,7 @@ type Book struct {
 	read    bool
 	readAt  time.Duration // on the worker's clock, when the store's was at now
 	now     time.Time
+	expires time.Time // of the run; zero: it does not
 	known   map[string]store.StepRecord
 	inputs  map[string]store.Input
 	used    map[string]bool // names that this execution has used
@@ -76,11 +77,14 @@ func (b *Book) park(ctx context.Context, p *ParkError) error {
 }
 
 // After is how long the run is put back, when the execution ends with a park: until the first of
-// its waits is over.
+// its waits is over, or it expires.
 func (b *Book) After() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	after := store.MaxDelay
+	if !b.expires.IsZero() {
+		after = min(after, b.left(b.expires))
+	}
 	for _, p := range b.parks {
 		if p.Until >= 0 {
 			after = min(after, max(p.Until-b.host.Elapsed(), 0))
@@ -161,7 +165,7 @@ func (b *Book) fetch(ctx context.Context) (found store.RunSteps, err error) {
 
 // take keeps what was read. b.mu is held.
 func (b *Book) take(found store.RunSteps) {
-	b.read, b.readAt, b.now, b.bytes = true, b.host.Elapsed(), found.Now, 0
+	b.read, b.readAt, b.now, b.expires, b.bytes = true, b.host.Elapsed(), found.Now, found.ExpiresAt, 0
 	b.known, b.inputs = make(map[string]store.StepRecord, len(found.Steps)), make(map[string]store.Input, len(found.Inputs))
 	for _, step := range found.Steps {
 		b.keep(step)
@@ -181,6 +185,11 @@ func (b *Book) keep(step store.StepRecord) {
 func (b *Book) Left(until time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.left(until)
+}
+
+// left is Left for a caller that holds b.mu.
+func (b *Book) left(until time.Time) time.Duration {
 	return max(until.Sub(b.now.Add(b.host.Elapsed()-b.readAt)), 0)
 }
 

@@ -24,7 +24,7 @@ func (s *Store) Steps(ctx context.Context, id store.RunID) (store.RunSteps, erro
 	if !stored {
 		return found, nil
 	}
-	found.Steps, found.Inputs = copiedSteps(r.steps), r.inputsOf()
+	found.ExpiresAt, found.Steps, found.Inputs = r.expiresAt, copiedSteps(r.steps), r.inputsOf()
 	return found, nil
 }
 
@@ -119,7 +119,7 @@ func (s *Store) BeginWait(ctx context.Context, wait store.NewWait) (store.RunSte
 		r.steps = append(r.steps, step)
 		r.attempt, r.crashCount = 1, 0
 	}
-	found := store.RunSteps{Now: now, Steps: copiedSteps([]store.StepRecord{*r.step(wait.Name)})}
+	found := store.RunSteps{Now: now, ExpiresAt: r.expiresAt, Steps: copiedSteps([]store.StepRecord{*r.step(wait.Name)})}
 	if input := r.input(wait.Name); input != nil {
 		found.Inputs = []store.Input{input.copied()}
 	}

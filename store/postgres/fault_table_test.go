@@ -82,7 +82,7 @@ var notSent = []string{
 	"DescribeGates", "GatesOfLines", "HeldByGate", "PenalizedGates", "SampleByLine", "WaitingBeside", "WaitingByLine",
 	// Of steps, waits and inputs: the handlers of the test have none.
 	"Arrived", "BeginWait", "DigestOf", "ForgetFailures", "ForgetSteps", "GiveUp", "InputOf", "InputsOf", "KeyHolder", "LockNoticed", "NextNotice", "PutBackNotices",
-	"RecordStepIn", "RecordSteps", "ReleaseReady", "ReleaseWaiting", "SendInput", "StepFates", "StepOf", "StepsOf", "StoreNow", "TakeNotices",
+	"RecordStepIn", "RecordSteps", "Awaiting", "ReleaseReady", "ReleaseWaiting", "SendInput", "StepFates", "StepOf", "StepsOf", "ClockOfRun", "TakeNotices",
 	// Of a failover that lost commits, and of calls that find what an earlier try has committed.
 	"Seal", "StillHeld",
 	// Of an Acquire that its caller has given up, of a lock whose row is locked, and of people who log out.

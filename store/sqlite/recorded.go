@@ -44,8 +44,15 @@ func (s *Store) recorded(ctx context.Context, id store.RunID) (found store.RunSt
 	for i := range inputs {
 		found.Inputs = append(found.Inputs, inputOf(&inputs[i]))
 	}
+	if err != nil {
+		return found, err
+	}
+	expires, err := snapshot.FindExpiry(ctx, queries.FindExpiryParams{ID: id[:]})
+	if expires != nil {
+		found.ExpiresAt = instant(*expires)
+	}
 	found.Now = instant(s.clock.now())
-	return found, err
+	return found, unlessNone(err)
 }
 
 func stepOf(row *queries.Step) store.StepRecord {

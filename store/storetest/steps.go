@@ -91,6 +91,12 @@ func stepComesBack(t *testing.T, f *fixture) {
 	if found := f.steps(holder.Run); len(found.Steps)+len(found.Inputs) != 0 || found.Now.IsZero() {
 		t.Fatalf("a new run has recorded %+v", found)
 	}
+	expires := f.now().Add(time.Hour).Truncate(time.Second)
+	expiring := newRun(func(r *store.NewRun) { r.Queue, r.ExpiresAt = "other", expires })
+	f.enqueue(expiring)
+	if got := f.steps(expiring.ID).ExpiresAt; !got.Equal(expires) || !f.steps(holder.Run).ExpiresAt.IsZero() {
+		t.Errorf("the run expires at %v, want %v", got, expires)
+	}
 	odd := strings.Repeat("ä", 64)
 	done := newStep(holder, odd, "{\"é\":  \"\\\"\\\\, {NULL}\" }")
 	done.Took = 1500 * time.Microsecond

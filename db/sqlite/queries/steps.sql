@@ -92,3 +92,9 @@ RETURNING CAST(coalesce(length(value), 0) AS INTEGER) AS size;
 DELETE FROM inputs
 WHERE run_id = @run_id
 RETURNING size;
+
+-- name: FindExpiry :one
+-- Index: the key of runs.
+SELECT expires_at
+FROM runs
+WHERE id = @id;

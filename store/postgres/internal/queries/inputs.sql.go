@@ -57,6 +57,71 @@ func (q *Queries) Arrived(ctx context.Context, arg ArrivedParams) ([]ArrivedRow,
 	return items, nil
 }
 
+const Awaiting = `-- name: Awaiting :many
+SELECT asked.run_id::uuid AS run_id
+FROM (
+    SELECT unnest($1::uuid[]) AS run_id, unnest($2::text[]) AS name
+) asked
+JOIN durable.runs ON runs.id = asked.run_id
+WHERE runs.state = durable.pending()
+  AND runs.due_at > clock_timestamp()
+  AND (
+      EXISTS (
+          SELECT
+          FROM durable.steps
+          WHERE steps.run_id = asked.run_id
+            AND steps.name = asked.name
+            AND steps.kind = durable.step_input()
+      )
+      OR (
+          runs.started_at IS NOT NULL
+          AND runs.attempt = 0
+          AND NOT EXISTS (
+              SELECT
+              FROM durable.steps
+              WHERE steps.run_id = asked.run_id
+                AND steps.kind IN (durable.step_sleep(), durable.step_input())
+                AND coalesce(steps.until, 'infinity') > clock_timestamp()
+                AND NOT EXISTS (
+                    SELECT
+                    FROM durable.inputs
+                    WHERE inputs.run_id = steps.run_id
+                      AND inputs.name = steps.name
+                )
+          )
+      )
+  )
+`
+
+type AwaitingParams struct {
+	Runs  []uuid.UUID
+	Names []string
+}
+
+// After LockNoticed in its transaction: those of the runs that are due later, and wait for the
+// input named with them. A run that has nothing else to wait for is one too, although no wait is
+// recorded: a failover may have taken that back, and not the outcome that it belonged to.
+// Index: runs_pkey, steps_pkey, inputs_pkey. Locks: none.
+func (q *Queries) Awaiting(ctx context.Context, arg AwaitingParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, Awaiting, arg.Runs, arg.Names)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []uuid.UUID
+	for rows.Next() {
+		var run_id uuid.UUID
+		if err := rows.Scan(&run_id); err != nil {
+			return nil, err
+		}
+		items = append(items, run_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const DigestOf = `-- name: DigestOf :many
 SELECT coalesce(digest, '')::text AS digest
 FROM durable.inputs
@@ -275,24 +340,15 @@ func (q *Queries) PutBackNotices(ctx context.Context, arg PutBackNoticesParams) 
 }
 
 const ReleaseReady = `-- name: ReleaseReady :many
-WITH asked AS MATERIALIZED (
-    SELECT unnest($1::uuid[]) AS id, unnest($2::text[]) AS name
-), met AS MATERIALIZED (
-    SELECT DISTINCT runs.id, runs.lane, runs.due_at
-    FROM asked
-    JOIN durable.runs ON runs.id = asked.id
-    JOIN durable.steps ON steps.run_id = asked.id
-        AND steps.name = asked.name
-        AND steps.kind = durable.step_input()
-    WHERE runs.state = durable.pending()
-      AND runs.gates IS NULL
-      AND runs.due_at > clock_timestamp()
-), unqueued AS (
+WITH unqueued AS (
     DELETE FROM durable.ready
-    USING met
-    WHERE ready.lane = met.lane
-      AND ready.due_at = met.due_at
-      AND ready.run_id = met.id
+    USING durable.runs
+    WHERE runs.id = ANY ($1::uuid[])
+      AND runs.state = durable.pending()
+      AND runs.gates IS NULL
+      AND ready.lane = runs.lane
+      AND ready.due_at = runs.due_at
+      AND ready.run_id = runs.id
     RETURNING ready.run_id
 ), released AS (
     UPDATE durable.runs
@@ -311,8 +367,7 @@ GROUP BY released.lane
 `
 
 type ReleaseReadyParams struct {
-	Ids   []uuid.UUID
-	Names []string
+	Ids []uuid.UUID
 }
 
 type ReleaseReadyRow struct {
@@ -320,15 +375,14 @@ type ReleaseReadyRow struct {
 	Runs int64
 }
 
-// After LockNoticed in its transaction, for runs that it has locked: makes those due now that
-// wait for the input named with them. How many runs of each lane were released.
-// Index: runs_pkey, steps_pkey, ready_order. Locks: none that the transaction does not have,
-// but inserts.
-// Idempotent: a repeat finds them due.
+// After LockNoticed in its transaction, for runs that it has locked: makes them due now. How many
+// runs of each lane were released.
+// Index: runs_pkey, ready_order. Locks: none that the transaction does not have, but inserts.
+// Idempotent: a repeat moves them to the same place.
 // block: enter-line of released
 // end
 func (q *Queries) ReleaseReady(ctx context.Context, arg ReleaseReadyParams) ([]ReleaseReadyRow, error) {
-	rows, err := q.db.Query(ctx, ReleaseReady, arg.Ids, arg.Names)
+	rows, err := q.db.Query(ctx, ReleaseReady, arg.Ids)
 	if err != nil {
 		return nil, err
 	}
@@ -348,25 +402,16 @@ func (q *Queries) ReleaseReady(ctx context.Context, arg ReleaseReadyParams) ([]R
 }
 
 const ReleaseWaiting = `-- name: ReleaseWaiting :many
-WITH asked AS MATERIALIZED (
-    SELECT unnest($1::uuid[]) AS id, unnest($2::text[]) AS name
-), met AS MATERIALIZED (
-    SELECT DISTINCT runs.id, runs.lane, runs.due_at, runs.gates
-    FROM asked
-    JOIN durable.runs ON runs.id = asked.id
-    JOIN durable.steps ON steps.run_id = asked.id
-        AND steps.name = asked.name
-        AND steps.kind = durable.step_input()
-    WHERE runs.state = durable.pending()
-      AND runs.gates IS NOT NULL
-      AND runs.due_at > clock_timestamp()
-), unlined AS (
+WITH unlined AS (
     DELETE FROM durable.waiting
-    USING met
-    WHERE waiting.gate = ANY (met.gates || durable.all_permits()::bigint)
-      AND waiting.lane = met.lane
-      AND waiting.due_at = met.due_at
-      AND waiting.run_id = met.id
+    USING durable.runs
+    WHERE runs.id = ANY ($1::uuid[])
+      AND runs.state = durable.pending()
+      AND runs.gates IS NOT NULL
+      AND waiting.gate = ANY (runs.gates || durable.all_permits()::bigint)
+      AND waiting.lane = runs.lane
+      AND waiting.due_at = runs.due_at
+      AND waiting.run_id = runs.id
     RETURNING waiting.run_id
 ), released AS (
     UPDATE durable.runs
@@ -408,8 +453,7 @@ GROUP BY released.lane
 `
 
 type ReleaseWaitingParams struct {
-	Ids   []uuid.UUID
-	Names []string
+	Ids []uuid.UUID
 }
 
 type ReleaseWaitingRow struct {
@@ -418,7 +462,7 @@ type ReleaseWaitingRow struct {
 }
 
 // ReleaseReady for limited runs, which wait in the lines of their gates.
-// Index: runs_pkey, steps_pkey, waiting_order. Locks and idempotence: as ReleaseReady.
+// Index: runs_pkey, waiting_order. Locks and idempotence: as ReleaseReady.
 // block: read-lines of released
 // end
 // block: enter-waiting of released
@@ -426,7 +470,7 @@ type ReleaseWaitingRow struct {
 // block: announce of lined
 // end
 func (q *Queries) ReleaseWaiting(ctx context.Context, arg ReleaseWaitingParams) ([]ReleaseWaitingRow, error) {
-	rows, err := q.db.Query(ctx, ReleaseWaiting, arg.Ids, arg.Names)
+	rows, err := q.db.Query(ctx, ReleaseWaiting, arg.Ids)
 	if err != nil {
 		return nil, err
 	}

@@ -88,6 +88,43 @@ func (q *Queries) BeginWait(ctx context.Context, arg BeginWaitParams) ([]uuid.UU
 	return items, nil
 }
 
+const ClockOfRun = `-- name: ClockOfRun :many
+SELECT
+    clock_timestamp()::timestamptz AS now,
+    (SELECT expires_at FROM durable.runs WHERE runs.id = $1::uuid) AS expires_at
+`
+
+type ClockOfRunParams struct {
+	ID uuid.UUID
+}
+
+type ClockOfRunRow struct {
+	Now       time.Time
+	ExpiresAt *time.Time
+}
+
+// The time, and when the run expires.
+// Index: runs_pkey. Locks: none.
+func (q *Queries) ClockOfRun(ctx context.Context, arg ClockOfRunParams) ([]ClockOfRunRow, error) {
+	rows, err := q.db.Query(ctx, ClockOfRun, arg.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ClockOfRunRow
+	for rows.Next() {
+		var i ClockOfRunRow
+		if err := rows.Scan(&i.Now, &i.ExpiresAt); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ForgetFailures = `-- name: ForgetFailures :exec
 WITH built_on AS MATERIALIZED (
     SELECT steps.run_id, max(steps.at) AS at
@@ -707,31 +744,6 @@ func (q *Queries) StepsOf(ctx context.Context, arg StepsOfParams) ([]StepsOfRow,
 			return nil, err
 		}
 		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const StoreNow = `-- name: StoreNow :many
-SELECT clock_timestamp()::timestamptz AS now
-`
-
-// No rows, no locks.
-func (q *Queries) StoreNow(ctx context.Context) ([]time.Time, error) {
-	rows, err := q.db.Query(ctx, StoreNow)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []time.Time
-	for rows.Next() {
-		var now time.Time
-		if err := rows.Scan(&now); err != nil {
-			return nil, err
-		}
-		items = append(items, now)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

@@ -22,7 +22,7 @@ func (s *Steps) Of(ctx context.Context, id store.RunID) (store.RunSteps, error) 
 	b := s.db.NewBatch()
 	b.Add(queries.StepsOf, id).Query(scanSteps(&found))
 	b.Add(queries.InputsOf, id).Query(scanInputs(&found))
-	b.Add(queries.StoreNow).Query(scanNow(&found))
+	b.Add(queries.ClockOfRun, id).Query(scanClock(&found))
 	if err := s.db.Send(ctx, s.db.Aloof(), b); err != nil {
 		return found, s.db.Fail("steps", err)
 	}

@@ -138,10 +138,11 @@ type released struct {
 // be looked at again: the first of it after the pause that is returned.
 func (s *Steps) releaseTaken(ctx context.Context, tx pgx.Tx, taken []notice) (due []released, again time.Duration, err error) {
 	var ids conn.UUIDs
+	var names []string
 	for i := range taken {
-		ids = append(ids, taken[i].run)
+		ids, names = append(ids, taken[i].run), append(names, taken[i].name)
 	}
-	locked, ended := map[uuid.UUID]bool{}, map[uuid.UUID]bool{}
+	locked, ended, awaiting := map[uuid.UUID]bool{}, map[uuid.UUID]bool{}, map[uuid.UUID]bool{}
 	for i := range taken {
 		ended[taken[i].run] = true // it is gone, unless a row says otherwise
 	}
@@ -157,14 +158,19 @@ func (s *Steps) releaseTaken(ctx context.Context, tx pgx.Tx, taken []notice) (du
 		}
 		return rows.Err()
 	})
+	b.Add(queries.Awaiting, ids, names).Query(func(rows pgx.Rows) error {
+		return conn.ScanIDs(rows, func(id uuid.UUID) { awaiting[id] = true })
+	})
 	if err := s.db.Send(ctx, tx, b); err != nil {
 		return nil, 0, err
 	}
-	var free, back noticed
+	var free conn.UUIDs
+	var back noticed
 	for _, n := range taken {
 		switch {
-		case locked[n.run]:
-			free.add(n)
+		case locked[n.run] && awaiting[n.run]:
+			free = append(free, n.run)
+		case locked[n.run]: // it reads the input when it is executed next
 		case !ended[n.run] && !n.look:
 			back.add(n)
 		}
@@ -172,7 +178,7 @@ func (s *Steps) releaseTaken(ctx context.Context, tx pgx.Tx, taken []notice) (du
 	if len(back.pauses) > 0 {
 		again = conn.FromMicro(slices.Min(back.pauses))
 	}
-	due, err = s.write(ctx, tx, &free, &back)
+	due, err = s.write(ctx, tx, free, &back)
 	return due, again, err
 }
 
@@ -193,18 +199,18 @@ func (d *noticed) add(n notice) {
 // mostTries is where the count of a notice's tries stops.
 const mostTries = 100
 
-// write puts back the notices that have to be looked at again, and makes due the runs of the
-// others.
-func (s *Steps) write(ctx context.Context, tx pgx.Tx, free, back *noticed) (due []released, err error) {
+// write puts back the notices that have to be looked at again, and makes due the runs that are
+// free.
+func (s *Steps) write(ctx context.Context, tx pgx.Tx, free conn.UUIDs, back *noticed) (due []released, err error) {
 	b := s.db.NewBatch()
 	if len(back.runs) > 0 {
 		b.Add(queries.PutBackNotices, back.runs, back.tries, back.pauses, back.names)
 	}
-	if len(free.runs) > 0 {
-		b.Add(queries.ReleaseReady, free.runs, free.names).Query(scanReleased(&due, false))
-		b.Add(queries.ReleaseWaiting, free.runs, free.names).Query(scanReleased(&due, true))
+	if len(free) > 0 {
+		b.Add(queries.ReleaseReady, free).Query(scanReleased(&due, false))
+		b.Add(queries.ReleaseWaiting, free).Query(scanReleased(&due, true))
 	}
-	if len(back.runs)+len(free.runs) == 0 {
+	if len(back.runs)+len(free) == 0 {
 		return nil, nil
 	}
 	err = s.db.Send(ctx, tx, b)

@@ -53,11 +53,16 @@ func scanInputs(into *store.RunSteps) func(pgx.Rows) error {
 	}
 }
 
-func scanNow(into *store.RunSteps) func(pgx.Rows) error {
+// scanClock reads the row of ClockOfRun.
+func scanClock(into *store.RunSteps) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		for rows.Next() {
-			if err := rows.Scan(&into.Now); err != nil {
+			var expires *time.Time
+			if err := rows.Scan(&into.Now, &expires); err != nil {
 				return err
+			}
+			if expires != nil {
+				into.ExpiresAt = expires.UTC()
 			}
 		}
 		into.Now = into.Now.UTC()

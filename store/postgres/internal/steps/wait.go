@@ -60,7 +60,7 @@ func (s *Steps) underClaim(ctx context.Context, what string, holder store.Holder
 	})
 	b.Add(queries.StepOf, holder.Run, name).Query(scanSteps(&found))
 	b.Add(queries.InputOf, holder.Run, name).Query(scanInputs(&found))
-	b.Add(queries.StoreNow).Query(scanNow(&found))
+	b.Add(queries.ClockOfRun, holder.Run).Query(scanClock(&found))
 	err := s.db.Send(ctx, s.db.Aloof(), b)
 	switch {
 	case conn.Code(err) == conn.LockNotAvailable:

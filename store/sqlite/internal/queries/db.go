@@ -204,6 +204,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.findClockStmt, err = db.PrepareContext(ctx, findClock); err != nil {
 		return nil, fmt.Errorf("error preparing query FindClock: %w", err)
 	}
+	if q.findExpiryStmt, err = db.PrepareContext(ctx, findExpiry); err != nil {
+		return nil, fmt.Errorf("error preparing query FindExpiry: %w", err)
+	}
 	if q.findGateStmt, err = db.PrepareContext(ctx, findGate); err != nil {
 		return nil, fmt.Errorf("error preparing query FindGate: %w", err)
 	}
@@ -1074,6 +1077,11 @@ func (q *Queries) Close() error {
 	if q.findClockStmt != nil {
 		if cerr := q.findClockStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing findClockStmt: %w", cerr)
+		}
+	}
+	if q.findExpiryStmt != nil {
+		if cerr := q.findExpiryStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findExpiryStmt: %w", cerr)
 		}
 	}
 	if q.findGateStmt != nil {
@@ -2120,6 +2128,7 @@ type Queries struct {
 	findClaimOfRunStmt       *sql.Stmt
 	findClaimedStmt          *sql.Stmt
 	findClockStmt            *sql.Stmt
+	findExpiryStmt           *sql.Stmt
 	findGateStmt             *sql.Stmt
 	findHolderStmt           *sql.Stmt
 	findInputStmt            *sql.Stmt
@@ -2375,6 +2384,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		findClaimOfRunStmt:       q.findClaimOfRunStmt,
 		findClaimedStmt:          q.findClaimedStmt,
 		findClockStmt:            q.findClockStmt,
+		findExpiryStmt:           q.findExpiryStmt,
 		findGateStmt:             q.findGateStmt,
 		findHolderStmt:           q.findHolderStmt,
 		findInputStmt:            q.findInputStmt,

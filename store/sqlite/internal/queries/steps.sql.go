@@ -139,6 +139,24 @@ func (q *Queries) DeleteSteps(ctx context.Context, arg DeleteStepsParams) ([]int
 	return items, nil
 }
 
+const findExpiry = `-- name: FindExpiry :one
+SELECT expires_at
+FROM runs
+WHERE id = ?1
+`
+
+type FindExpiryParams struct {
+	ID []byte
+}
+
+// Index: the key of runs.
+func (q *Queries) FindExpiry(ctx context.Context, arg FindExpiryParams) (*int64, error) {
+	row := q.queryRow(ctx, q.findExpiryStmt, findExpiry, arg.ID)
+	var expires_at *int64
+	err := row.Scan(&expires_at)
+	return expires_at, err
+}
+
 const findStep = `-- name: FindStep :one
 SELECT run_id, at, until, took, tries, kind, name, error, code, value
 FROM steps
