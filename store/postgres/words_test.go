@@ -35,6 +35,7 @@ var meanings = map[string]any{ //nolint:gochecknoglobals // a constant table
 	"dead()": int16(store.Dead), "cancelled()": int16(store.Cancelled),
 	"crash_retry()": int16(store.CrashRetry),
 	"success()":     int16(store.Success), "crash()": int16(store.Crash),
+	"step_tried()": int16(store.StepTried), "step_failed()": int16(store.StepFailed), "step_sleep()": int16(store.StepSleep), "step_input()": int16(store.StepInput),
 	"minute()":          int16(store.Minute),
 	"limit_semaphore()": int16(store.LimitSemaphore),
 	"full_default()":    int16(store.FullDefault), "full_wait()": int16(store.FullWait),
