@@ -56,7 +56,7 @@ const (
 //
 // One attempt may take an hour, unless the run says otherwise.
 func Exec() durable.Job[ExecArgs] {
-	return durable.NewJob[ExecArgs](NameExec, durable.Timeout(time.Hour))
+	return durable.NewJob[ExecArgs](NameExec, durable.Timeout(time.Hour), durable.DeadOnMisfit())
 }
 
 func (j *Jobs) exec(ctx context.Context, run *durable.Run[ExecArgs]) error {

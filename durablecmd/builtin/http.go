@@ -47,7 +47,7 @@ const (
 //
 // One attempt may take a minute, unless the run says otherwise.
 func HTTP() durable.Job[HTTPArgs] {
-	return durable.NewJob[HTTPArgs](NameHTTP, durable.Timeout(time.Minute))
+	return durable.NewJob[HTTPArgs](NameHTTP, durable.Timeout(time.Minute), durable.DeadOnMisfit())
 }
 
 func (j *Jobs) post(ctx context.Context, run *durable.Run[HTTPArgs]) error {

@@ -22,12 +22,12 @@ type LogArgs struct {
 // Sleep returns the job "sleep". One attempt may take an hour, unless the run
 // says otherwise.
 func Sleep() durable.Job[SleepArgs] {
-	return durable.NewJob[SleepArgs](NameSleep, durable.Timeout(time.Hour))
+	return durable.NewJob[SleepArgs](NameSleep, durable.Timeout(time.Hour), durable.DeadOnMisfit())
 }
 
 // Log returns the job "log".
 func Log() durable.Job[LogArgs] {
-	return durable.NewJob[LogArgs](NameLog, durable.Timeout(time.Minute))
+	return durable.NewJob[LogArgs](NameLog, durable.Timeout(time.Minute), durable.DeadOnMisfit())
 }
 
 func sleep(ctx context.Context, run *durable.Run[SleepArgs]) error {
