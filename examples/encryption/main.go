@@ -79,8 +79,8 @@ func main() {
 
 func run(ctx context.Context, out io.Writer) error {
 	store, lost, ring := memory.New(memory.Config{}), &keyring{}, &keyring{}
-	once := durable.MaxAttempts(1)
-	job, gone := durable.NewJob[string]("letter", once, durable.WithCodec(ring)), durable.NewJob[string]("letter", once, durable.WithCodec(lost))
+	once, dead := durable.MaxAttempts(1), durable.DeadOnMisfit()
+	job, gone := durable.NewJob[string]("letter", once, dead, durable.WithCodec(ring)), durable.NewJob[string]("letter", once, dead, durable.WithCodec(lost))
 	err := errors.Join(lost.add("k0", newKey()), ring.add("k1", newKey())) // of a secret store, really
 	runs := []durable.NewRun{job.New("Ann"), job.New("Eve"), gone.New("Zoe")}
 	runs[1].Args = runs[0].Args                      // an attacker who can write to the database swaps args
