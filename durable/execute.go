@@ -205,7 +205,8 @@ func askedFor(err error) (asked *endingError) {
 	if stepping.ParkedAt(err) != nil { // whatever is around it
 		return &endingError{kind: store.Snoozed, err: err}
 	}
-	if errors.As(err, &asked); asked == nil && Final(err) { // it would only come again
+	errors.As(err, &asked)
+	if asked == nil && Final(err) { // it would only come again
 		return &endingError{kind: store.Death, err: err}
 	}
 	return asked

@@ -181,6 +181,9 @@ func (x *execution) step(ctx context.Context, name string, options []StepOption,
 	for _, option := range slices.Concat(x.stepOptions, options) {
 		option(&policy)
 	}
+	if policy.attempts < 0 || policy.attempts > store.MaxStepTries {
+		return nil, fmt.Errorf("%w: step %q: %d attempts: want 1 to %d", ErrInvalid, name, policy.attempts, store.MaxStepTries)
+	}
 	known, err := x.book().Begin(ctx, name, policy.aliases...)
 	if err != nil {
 		return nil, err

@@ -166,6 +166,8 @@ func TestStep_MisuseIsSaidWithNameAndBound(t *testing.T) {
 		require.ErrorContains(t, err, `"large"`)
 		_, err = durable.Receive[int](ctx, run, "wait", -time.Second)
 		require.ErrorIs(t, err, durable.ErrInvalid)
+		_, err = durable.Step(ctx, run, "attempts", plain, durable.StepAttempts(-1))
+		require.ErrorIs(t, err, durable.ErrInvalid)
 		require.NoError(t, run.Sleep(ctx, "below zero", -time.Hour))
 		return nil
 	}, func(t *testing.T, kit *durabletest.Kit, id durable.RunID) {
@@ -466,6 +468,42 @@ func TestStep_ManyAreWrittenTogetherAndOneThatIsRefusedStopsNoOther(t *testing.T
 		require.Equal(t, durable.Dead, s.record(bad).State)
 		require.Contains(t, *s.record(bad).Attempts[0].Error, errBoom.Error())
 		require.Less(t, db.calls.Load(), int64(300), "700 steps and more were written alone")
+	})
+}
+
+// lockedStore answers that the run is locked.
+type lockedStore struct {
+	durable.Store
+	called chan struct{}
+}
+
+func (s *lockedStore) RecordSteps(context.Context, []store.NewStep) ([]store.StepVerdict, error) {
+	select {
+	case s.called <- struct{}{}:
+	default:
+	}
+	return []store.StepVerdict{store.StepLocked}, nil
+}
+
+func TestStep_ThatIsLostWhileItsRunWasLockedIsLost(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		db := &lockedStore{Store: s.store, called: make(chan struct{}, 1)}
+		began := time.Now()
+		w := durable.NewWorker(db, durable.WorkerConfig{Elapsed: func() time.Duration { return time.Since(began) }})
+		got := make(chan error, 1)
+		durable.Register(w, copying, func(ctx context.Context, run *durable.Run[struct{}]) error {
+			go func() {
+				_, err := durable.Step(ctx, run, "charge", new(counted).do(1, nil))
+				got <- err
+			}()
+			<-db.called
+			return nil
+		})
+		stop := s.begin(w)
+		_, err := s.client.Wait(t.Context(), s.enqueue(copying.New(struct{}{})))
+		require.NoError(t, err)
+		require.ErrorIs(t, <-got, lease.ErrLost)
+		require.NoError(t, stop())
 	})
 }
 

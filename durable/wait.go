@@ -96,6 +96,9 @@ func (j Job[A]) send(ctx context.Context, to store.Sender, input store.NewInput,
 	return to.Send(ctx, input)
 }
 
+// releaseRest is the least pause between two releases, while another process has what is due.
+const releaseRest = 5 * time.Millisecond
+
 // releaseLoop releases runs until ctx ends: when a signal says that notices are left, when a run
 // of this worker has begun to wait, when the next notice is due, and at least as often as expired
 // leases are looked for.
@@ -117,7 +120,7 @@ func (w *Worker) releaseLoop(ctx context.Context) {
 		case result.Taken >= stepping.MostTaken || len(looks) == stepping.MostTaken:
 			pause = 0
 		case result.Next >= 0:
-			pause = min(pause, max(result.Next, time.Millisecond))
+			pause = min(pause, max(result.Next, releaseRest))
 		}
 	}
 }

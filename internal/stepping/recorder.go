@@ -114,6 +114,7 @@ func (c *Recorder) write(batch []*recording) {
 func (b *Book) recordSteadily(ctx context.Context, step store.NewStep) (verdict store.StepVerdict, err error) {
 	err = b.steadily(ctx, func() error {
 		together := true
+		verdict = 0
 		err := b.x.Insist(ctx, func(ctx context.Context) (err error) {
 			if together {
 				together = false
@@ -131,8 +132,8 @@ func (b *Book) recordSteadily(ctx context.Context, step store.NewStep) (verdict 
 		}
 		return err
 	})
-	if verdict == store.StepLocked {
-		err = nil
+	if verdict == store.StepLocked { // to the last try, which the store has answered
+		return verdict, nil
 	}
 	return verdict, err
 }
