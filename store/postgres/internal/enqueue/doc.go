@@ -8,7 +8,7 @@
 //     the call is repeated with a statement that skips those (EnqueueAlike).
 //   - Other runs are sent as columns, one array for each (EnqueueRuns). Calls of many runs are cut
 //     into statements of a bounded size.
-//   - Runs with limits get their gates and their places in the lines of these (EnqueueLimited).
+//   - Limited runs get their gates, and a place in the line of one of them (EnqueueLimited).
 //   - Runs with unique keys (keys.go) need the rows of their keys first. If the keys are free, one
 //     statement does it all (keys_new.go). Otherwise a keyedInsert locks the keys in the order of
 //     their names, reads which runs hold them, decides, takes the pending runs that are to be
@@ -24,8 +24,8 @@
 //
 // The same work is done in three settings: in a transaction of the store's own (Enqueue), in one
 // of the caller's (In), whose isolation and limits then apply, and in one that succeeds only while
-// the caller's run is still its own (EnqueueUnder). The timetable uses the columns of this package
-// for runs that it makes of schedules.
+// the caller's run is still its own (EnqueueUnder). The timetable uses this package's columns
+// for the runs of schedules.
 package enqueue
 
 import (

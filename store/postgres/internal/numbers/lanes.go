@@ -134,9 +134,9 @@ func (n *newLanesError) Error() string {
 // RefusedLanes are lanes that the database refuses to make, and why.
 type RefusedLanes map[Lane]error
 
-// WithLanes runs a function in a transaction, as conn.InTx and Repeat do, that finds its
-// lanes with LanesIn. Lanes that cannot be made are noted for the repetition, unless
-// refused is nil: then they are the error.
+// WithLanes runs do in a transaction and repeats it as conn.Repeat does. do finds its lanes with
+// LanesIn. WithLanes notes lanes that cannot be created in refused, for the repetition; if refused
+// is nil, they are the error.
 func (n *Numbers) WithLanes(ctx context.Context, pool *pgxpool.Pool, refused RefusedLanes, do func(pgx.Tx) error) error {
 	for try := 1; ; try++ {
 		err := n.db.Repeat(ctx, func() error {

@@ -17,9 +17,9 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
-// change does an operator's work on one schedule, in a transaction that notes
-// it. An action of "" is nothing to note. It may wait for a schedule that is
-// locked, so it keeps away from the connections of workers.
+// change changes one schedule for an operator, and records the action in the same transaction,
+// unless that is empty. It may wait for a schedule that is locked, so it does not use the
+// connections of workers.
 func (t *Timetable) change(
 	ctx context.Context, name, by string, do func(tx pgx.Tx, q *queries.Queries, one *queries.LockScheduleRow) (action string, err error),
 ) error {
