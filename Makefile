@@ -31,7 +31,8 @@ PLAIN := internal/(admit|archtest|cron|release)
 LONG := ./store/postgres ./durablecmd ./store/sqlite ./internal/chaos ./durable ./operate/dashboard ./operate/api ./store/backend
 
 test: need ## every test (race detector, shuffled, real PostgreSQL), and verify; installs what is missing when root
-	@$(MAKE) --no-print-directory -j2 timed computed
+	@failed=$$(mktemp); trap 'rm -f "$$failed"' EXIT; \
+	FAILED="$$failed" $(MAKE) --no-print-directory -j2 timed computed || { cat "$$failed"; exit 1; }
 
 # Tests that wait for something, two packages at a time: on two CPUs they leave some idle.
 # `verify` vets all packages once, so `go test` does not vet each of them again.

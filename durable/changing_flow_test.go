@@ -13,19 +13,34 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// most registers a job that takes a second, and tracks how many execute concurrently.
-func most(job durable.Job[mail1], executing, peak *int) func(w *durable.Worker) {
-	var mu sync.Mutex
-	add := func(n int) {
-		mu.Lock()
-		defer mu.Unlock()
-		*executing += n
-		*peak = max(*peak, *executing)
-	}
+// concurrency counts the handlers that execute concurrently, in the workers of all versions.
+type concurrency struct {
+	mu              sync.Mutex
+	executing, peak int
+}
+
+func (c *concurrency) add(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.executing += n
+	c.peak = max(c.peak, c.executing)
+}
+
+// most returns the peak since the last call.
+func (c *concurrency) most() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	peak := c.peak
+	c.peak = c.executing
+	return peak
+}
+
+// of registers a job that takes a second.
+func (c *concurrency) of(job durable.Job[mail1]) func(w *durable.Worker) {
 	return func(w *durable.Worker) {
 		durable.Register(w, job, func(ctx context.Context, _ *durable.Run[mail1]) error {
-			add(1)
-			defer add(-1)
+			c.add(1)
+			defer c.add(-1)
 			select {
 			case <-time.After(time.Second):
 			case <-ctx.Done():
@@ -45,53 +60,52 @@ func limitAdded(t *testing.T, v *versions) {
 	one := durable.NewLimit("one", durable.Mutex())
 	before, after := durable.NewJob[mail1]("mail"), durable.NewJob[mail1]("mail", durable.Limited(one))
 	v.enqueueMails(before, 5)
-	var executing, peak int
+	var all concurrency
 	_, err := v.client.Enqueue(t.Context(), after.New(mail1{}))
 	require.ErrorIs(t, err, store.ErrUnknownLimit, "a worker declares the limit first")
-	defer v.start(most(after, &executing, &peak))()
+	defer v.start(all.of(after))()
 	v.pass(10 * time.Second)
-	require.Equal(t, 5, peak, "stored runs do not get the limit")
-	peak = 0
+	require.Equal(t, 5, all.most(), "stored runs do not get the limit")
 	v.enqueueMails(after, 5)
 	v.pass(10 * time.Second)
-	require.Equal(t, 1, peak)
+	require.Equal(t, 1, all.most())
 	v.enqueueMails(before, 5)
 	v.pass(10 * time.Second)
-	require.Equal(t, 5, peak, "nor do those that the version before enqueues")
+	require.Equal(t, 5, all.most(), "nor do those that the version before enqueues")
 }
 
 func limitRaised(t *testing.T, v *versions) {
 	limited := func(n int) durable.Job[mail1] {
 		return durable.NewJob[mail1]("mail", durable.Limited(durable.NewLimit("some", durable.Semaphore(n))))
 	}
-	var executing, peak int
-	stop := v.start(most(limited(1), &executing, &peak))
+	var all concurrency
+	stop := v.start(all.of(limited(1)))
 	v.enqueueMails(limited(1), 30)
 	v.pass(3 * time.Second)
-	require.Equal(t, 1, peak)
-	stopNew := v.start(most(limited(3), &executing, &peak))
+	require.Equal(t, 1, all.most())
+	stopNew := v.start(all.of(limited(3)))
 	v.pass(3 * time.Second)
-	require.Equal(t, 3, peak, "stored runs have it as soon as the first worker of the next version starts")
+	require.Equal(t, 3, all.most(), "stored runs have it as soon as the first worker of the next version starts")
 	stopNew()
 	stop()
-	peak = 0
-	defer v.start(most(limited(1), &executing, &peak))()
+	all.most() // of what was executing until then
+	defer v.start(all.of(limited(1)))()
 	v.pass(3 * time.Second)
-	require.Equal(t, 1, peak, "rolled back")
+	require.Equal(t, 1, all.most(), "rolled back")
 }
 
 func limitRemoved(t *testing.T, v *versions) {
 	one := durable.NewLimit("one", durable.Mutex())
 	before, after := durable.NewJob[mail1]("mail", durable.Limited(one)), durable.NewJob[mail1]("mail")
-	var executing, peak int
-	v.start(most(before, &executing, &peak))()
+	var all concurrency
+	v.start(all.of(before))()
 	v.enqueueMails(before, 5)
-	defer v.start(most(after, &executing, &peak))()
+	defer v.start(all.of(after))()
 	v.pass(10 * time.Second)
-	require.Equal(t, 1, peak, "stored runs keep the limit, though no worker declares it")
+	require.Equal(t, 1, all.most(), "stored runs keep the limit, though no worker declares it")
 	v.enqueueMails(after, 5)
 	v.pass(10 * time.Second)
-	require.Equal(t, 5, peak)
+	require.Equal(t, 5, all.most())
 }
 
 func scheduled(name string, rule durable.Rule) func(w *durable.Worker) {

@@ -55,6 +55,19 @@ failed() {
 		/^(ok|FAIL|\?) *\t/ { if ($1 == "FAIL") { if (!n) print $2, "-"; for (i = 1; i <= n; i++) print $2, tests[i] }; n = 0 }' "$1"
 }
 
+# tell says which tests failed, and the first of what each printed. Several runs side by side
+# append theirs to the file FAILED, for whoever shows them together at the end.
+tell() {
+	{
+		failed "$log" | sed 's/^/failed: /'
+		awk '/^ *=== (RUN|NAME|CONT) / { name = $3; next }
+			/^ *--- FAIL: / { if (said[$3]) print "\n" $3 ":\n" said[$3]; next }
+			/^ *(---|===) / { next }
+			/^    / && lines[name] < 12 { lines[name]++; said[name] = said[name] substr($0, 1, 300) "\n" }' "$log"
+		grep -E -A20 '^ *(WARNING: DATA RACE|panic: |fatal error: )' "$log" | head -60
+	} | tee -a "${FAILED:-/dev/null}"
+}
+
 # retry runs the failed tests once more, package by package.
 retry() {
 	local flags=() package tests
@@ -77,9 +90,10 @@ if [ "$status" -ne 0 ] && [ "$(failed "$log" | wc -l)" -le "$most" ] && [ -n "$(
 	retry "$@"
 	status=$?
 fi
+[ "$status" -eq 0 ] || tell
 if [ "$status" -eq 0 ] && [ "$(count "$log" SKIP)" -gt 0 ]; then
 	echo "A skipped test is a failure here:"
-	grep -E '^ *--- SKIP: ' "$log"
+	grep -E '^ *--- SKIP: ' "$log" | tee -a "${FAILED:-/dev/null}"
 	status=1
 fi
 exit "$status"

@@ -131,7 +131,8 @@ func journeys(t *testing.T, dsn string) {
 			}
 		}
 	}
-	left, err := db.Release(t.Context(), store.ReleaseRequest{Limit: 1})
-	require.NoError(t, err)
-	require.Negative(t, left.Next, "no notice is left")
+	require.Eventually(t, func() bool {
+		left, err := db.Release(t.Context(), store.ReleaseRequest{Limit: 100})
+		return err == nil && left.Next < 0
+	}, 10*time.Second, 50*time.Millisecond, "no notice is left, but those put back for a second")
 }
