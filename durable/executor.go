@@ -39,7 +39,7 @@ type executors struct {
 }
 
 const (
-	// beginPerCPU is how many handlers for each CPU begin whatever the scheduling latency is.
+	// beginPerCPU is how many handlers for each CPU begin unless heartbeats can hardly arrive.
 	beginPerCPU = 4
 	// beginPause is the time between two measurements while runs wait to begin, and
 	// claimPause is the time before a worker that is short of CPU looks whether it may claim.
@@ -140,9 +140,11 @@ func (e *executors) take(last *execution) *execution {
 	}
 }
 
-// ended counts a handler out that has returned, unless it had been given up. e.mu is held.
+// ended counts a handler out that has returned. e.mu is held.
 func (e *executors) ended(x *execution) {
-	if resolution := x.resolution.Load(); resolution != resolvedLost && resolution != resolvedTimeout {
+	if resolution := x.resolution.Load(); resolution == resolvedLost || resolution == resolvedTimeout {
+		e.begins.Returned()
+	} else {
 		e.begins.Ended()
 	}
 }
@@ -155,11 +157,11 @@ func (e *executors) gone(x *execution) {
 	e.next()
 }
 
-// gaveUp counts out a handler that was given up.
+// gaveUp counts a handler as one that was given up.
 func (e *executors) gaveUp() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.begins.Ended()
+	e.begins.GivenUp()
 	e.next()
 }
 
@@ -216,7 +218,7 @@ func (e *executors) close() {
 	e.wake.Broadcast()
 }
 
-// beginFloor is how many handlers begin whatever the scheduling latency is.
+// beginFloor is how many handlers begin unless heartbeats can hardly arrive.
 func beginFloor() int { return beginPerCPU * runtime.GOMAXPROCS(0) }
 
 // yielding measures the scheduling latency: the time until all goroutines that could

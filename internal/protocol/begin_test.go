@@ -2,6 +2,7 @@ package protocol_test
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -78,6 +79,121 @@ func TestBegin_HandlersThatWaitBeginWithinAFewRounds(t *testing.T) {
 	require.Zero(t, c.now)
 	require.Equal(t, math.MaxInt, c.begin.Room(c.now, 0), "claims are not bounded")
 	require.Empty(t, c.logged)
+}
+
+// starved are handlers that compute, of a process that gets so little CPU that the turns of four of
+// them take longer than a heartbeat may. A handler whose lease is lost is given up, continues to
+// compute, and its run is executed again.
+type starved struct {
+	begin   protocol.Begin
+	now     time.Duration
+	waiting int
+	working []*computing
+	redone  int
+}
+
+// computing is one handler.
+type computing struct {
+	turns   int // left until it ends
+	began   time.Duration
+	givenUp bool
+}
+
+const (
+	starvedTurn     = 70 * time.Millisecond // until a handler has had its 10 ms
+	starvedTurns    = 15
+	starvedSteps    = 6 // of a heartbeat
+	starvedDeadline = 1650 * time.Millisecond
+)
+
+// round lets those begin that may, and gives each handler one turn, those included that were
+// given up.
+func (s *starved) round() {
+	for s.waiting > 0 && s.begin.Open() {
+		s.waiting--
+		s.begin.Began()
+		s.working = append(s.working, &computing{turns: starvedTurns, began: s.now})
+	}
+	latency := max(time.Duration(len(s.working))*starvedTurn, starvedTurn/7)
+	s.now += latency
+	s.working = slices.DeleteFunc(s.working, s.turn)
+	if starvedSteps*latency > starvedDeadline {
+		s.lose()
+	}
+	s.begin.Sampled(protocol.BeginSample{At: s.now, Latency: latency, Waiting: s.waiting})
+}
+
+// turn reports whether the handler has ended.
+func (s *starved) turn(c *computing) bool {
+	c.turns--
+	switch {
+	case c.turns > 0:
+		return false
+	case c.givenUp:
+		s.begin.Returned()
+	default:
+		s.begin.Ended()
+	}
+	return true
+}
+
+// lose gives those up whose leases have ended without a heartbeat.
+func (s *starved) lose() {
+	for _, c := range s.working {
+		if !c.givenUp && s.now-c.began > starvedDeadline {
+			c.givenUp = true
+			s.begin.GivenUp()
+			s.waiting++
+			s.redone++
+		}
+	}
+}
+
+func TestBegin_WhereTheCPUIsSharedFewLeasesAreLost(t *testing.T) {
+	const runs = 150
+	s := starved{begin: protocol.Begin{Lease: 2 * time.Second, Floor: 4}, waiting: runs}
+	for s.waiting > 0 || len(s.working) > 0 {
+		require.Less(t, s.redone, runs/10, "after %v %d runs wait and %d handlers compute", s.now, s.waiting, len(s.working))
+		s.round()
+	}
+	require.Less(t, s.now, runs*starvedTurns*starvedTurn*5/4, "the CPU is never idle for long")
+}
+
+func TestBegin_AHandlerThatWasGivenUpCountsWhileGoroutinesWait(t *testing.T) {
+	b := executing(4)
+	for range 4 {
+		b.GivenUp()
+	}
+	require.True(t, b.Open(), "they block, and compute nothing")
+	for range 3 {
+		b.Began()
+	}
+	sample(b, time.Second, time.Second, 10)
+	require.False(t, b.Open(), "seven may compute")
+	require.Zero(t, b.Room(time.Second, 0))
+	for range 4 {
+		b.Returned()
+	}
+	require.True(t, b.Open())
+}
+
+func TestBegin_OneHandlerAlwaysMayExecute(t *testing.T) {
+	b := executing(4)
+	for at := range 10 {
+		sample(b, time.Duration(at)*time.Second, 4*time.Second, 10)
+	}
+	for range 3 {
+		require.False(t, b.Open())
+		b.Ended()
+	}
+	require.False(t, b.Open(), "one executes")
+	b.GivenUp()
+	require.True(t, b.Open(), "whatever computes")
+	require.Equal(t, 1, b.Room(10*time.Second, 0))
+	sample(b, 11*time.Second, 400*time.Millisecond, 10)
+	require.False(t, func() bool { b.Began(); b.Began(); return b.Open() }(), "it has not been low since")
+	sample(b, 12*time.Second, 0, 10)
+	require.True(t, b.Open())
 }
 
 func sample(b *protocol.Begin, at, latency time.Duration, waiting int) protocol.BeginEffects {
