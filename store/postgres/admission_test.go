@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/internal/pgtest"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
@@ -28,7 +27,7 @@ type limited struct {
 
 func openLimited(t *testing.T, limits ...store.Limit) *limited {
 	t.Helper()
-	l := &limited{opened: openFresh(t, pgtest.Server(t)), t: t, worker: worker("a")}
+	l := &limited{opened: openStore(t, ""), t: t, worker: worker("a")}
 	require.NoError(t, l.Declare(t.Context(), store.Declaration{Worker: l.worker, Limits: limits}))
 	return l
 }

@@ -63,7 +63,7 @@ func TestStoreOnAPoolOfTheUser(t *testing.T) {
 	t.Parallel()
 	backend := contract(pgtest.Server(t), false)
 	backend.New = func(t *testing.T) store.Store {
-		first := openFresh(t, pgtest.Server(t))
+		first := openEmpty(t, pgtest.Server(t))
 		return onPool(t, first, poolOf(t, first.url, ownSettings))
 	}
 	testMode(t, backend, "enqueue", "inspect", "listen", "queues", "progress", "steps", "inputs")
@@ -74,7 +74,7 @@ func TestStoreOnAPoolOfTheUserBehindAPooler(t *testing.T) {
 	pooler := pooled(t)
 	backend := contract(pooler, true)
 	backend.New = func(t *testing.T) store.Store {
-		first := openFresh(t, pooler)
+		first := openEmpty(t, pooler)
 		return onPool(t, first, poolOf(t, first.url, nil))
 	}
 	testMode(t, backend)
@@ -86,7 +86,7 @@ func TestNew_OneConnectionIsEnough(t *testing.T) {
 	one := func(config *pgxpool.Config) { config.MaxConns = 1 }
 	storetest.TestTogether(t, storetest.Backend{
 		New: func(t *testing.T) store.Store {
-			first := openFresh(t, pgtest.Server(t))
+			first := openEmpty(t, pgtest.Server(t))
 			return onPool(t, first, poolOf(t, first.url, one))
 		},
 	})

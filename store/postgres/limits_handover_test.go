@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/internal/pgtest"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres"
@@ -28,7 +27,7 @@ func TestAPlaceIsHandedOverByWakeUps(t *testing.T) {
 	type args struct{}
 	var doc = durable.NewLimit("doc", durable.Mutex())
 	var work = durable.NewJob[args]("work", durable.Limited(doc))
-	migrated := openFresh(t, pgtest.Server(t))
+	migrated := openStore(t, "")
 	var mu sync.Mutex
 	var begun, ended []time.Time
 	by := map[string]int{}
@@ -88,7 +87,7 @@ func TestARateThatComesUpWithAPlaceIsWaitedFor(t *testing.T) {
 	var places, starts = durable.NewLimit("places", durable.Semaphore(2)), durable.NewLimit("starts", durable.TokenBucket(4, time.Second, 1))
 	var hold = durable.NewJob[args]("hold", durable.Limited(places))
 	var work = durable.NewJob[args]("work", durable.Limited(places), durable.Limited(starts))
-	migrated := openFresh(t, pgtest.Server(t))
+	migrated := openStore(t, "")
 	ctx, stop := context.WithCancel(t.Context())
 	var workers sync.WaitGroup
 	defer workers.Wait()
@@ -144,7 +143,7 @@ func TestTheFirstLimitedRunOfALaneIsFoundByItsWakeUp(t *testing.T) {
 	t.Parallel()
 	type args struct{}
 	var work = durable.NewJob[args]("work")
-	migrated := openFresh(t, pgtest.Server(t))
+	migrated := openStore(t, "")
 	ctx, stop := context.WithCancel(t.Context())
 	var workers sync.WaitGroup
 	defer workers.Wait()
@@ -184,7 +183,7 @@ func TestWhatIsFreedReachesALowerPriority(t *testing.T) {
 	var hold = durable.NewJob[args]("hold", durable.Limited(places, durable.Weight(2)))
 	var high = durable.NewJob[args]("high", durable.Limited(places), durable.Priority(4))
 	var low = durable.NewJob[args]("low", durable.Limited(places))
-	migrated := openFresh(t, pgtest.Server(t))
+	migrated := openStore(t, "")
 	ctx, stop := context.WithCancel(t.Context())
 	var workers sync.WaitGroup
 	defer workers.Wait()
@@ -433,7 +432,7 @@ func TestManyRunsOfAKeyReachAllWorkers(t *testing.T) {
 	for _, c := range []struct{ workers, room, runs, calls int }{{3, 100, 300, 1}, {3, 100, 300, 300}, {3, 1, 3, 3}, {4, 10, 40, 2}} {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
 			t.Parallel()
-			migrated := openFresh(t, pgtest.Server(t))
+			migrated := openStore(t, "")
 			ctx, stop := context.WithCancel(t.Context())
 			var workers sync.WaitGroup
 			defer workers.Wait()
@@ -486,7 +485,7 @@ func TestWorkersOfDifferentJobsShareAMutex(t *testing.T) {
 	const runs = 30 // of each
 	type args struct{}
 	var doc = durable.NewLimit("doc", durable.Mutex())
-	migrated := openFresh(t, pgtest.Server(t))
+	migrated := openStore(t, "")
 	ctx, stop := context.WithCancel(t.Context())
 	var workers sync.WaitGroup
 	defer workers.Wait()

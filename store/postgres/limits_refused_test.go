@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/internal/pgtest"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -25,7 +24,7 @@ func TestThePlaceOfARefusedRunIsHandedOver(t *testing.T) {
 	var dropped = durable.NewJob[args]("dropped", durable.Limited(doc, durable.Until(store.UntilFinished)),
 		durable.Limited(api, durable.WhenFull(store.FullDrop, 0)), durable.Retry(durable.Fixed(time.Second)))
 	var next = durable.NewJob[args]("next", durable.Limited(doc))
-	migrated := openFresh(t, pgtest.Server(t))
+	migrated := openStore(t, "")
 	ctx, stop := context.WithCancel(t.Context())
 	var workers sync.WaitGroup
 	defer workers.Wait()

@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/internal/pgtest"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/lock"
 )
@@ -17,7 +16,7 @@ import (
 func TestLocks_SlotsGrantedAtTheSameMomentShareNoFence(t *testing.T) {
 	t.Parallel()
 	const slots, rounds = 16, 20
-	s := openFresh(t, pgtest.Server(t))
+	s := openStore(t, "")
 	locks := s.Locks()
 	ask := func() (lock.Request, lock.Answer, error) {
 		r := lock.Request{Name: "timer", Slots: slots, Claim: lease.NewClaimID(), Duration: time.Minute}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/internal/pgtest"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/lock"
 )
@@ -14,7 +13,7 @@ import (
 // A name that no one has wanted for a week is forgotten when a new one comes.
 func TestLocks_UnusedForAWeek(t *testing.T) {
 	t.Parallel()
-	s := openFresh(t, pgtest.Server(t))
+	s := openStore(t, "")
 	conn, locks := connect(t, s.url), s.Locks()
 	take := func(name string, d time.Duration) (lock.Request, lock.Answer) {
 		t.Helper()

@@ -103,7 +103,7 @@ func TestPool_ChangesOfLockedSchedulesLeaveTheWorkersRoom(t *testing.T) {
 // heartbeats.
 func TestPool_OperatorsHaveFewConnections(t *testing.T) {
 	t.Parallel()
-	first := openFresh(t, pgtest.Server(t))
+	first := openStore(t, "")
 	db, err := postgres.Open(t.Context(), first.url, postgres.Config{Schema: first.schema, Operators: true})
 	require.NoError(t, err)
 	t.Cleanup(db.Close)

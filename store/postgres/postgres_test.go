@@ -41,13 +41,14 @@ type opened struct {
 	url, schema string
 }
 
-// openStore opens a store in a fresh schema of the shared server; options are
-// added to the URL.
+// openStore opens a store in a schema of the shared server in which there is nothing;
+// options are added to the URL. The test may change the tables too: see openUnchanged.
 func openStore(t *testing.T, options string) opened {
 	t.Helper()
-	return openFresh(t, pgtest.Server(t)+options)
+	return openUnchanged(t, pgtest.Server(t), options)
 }
 
+// openFresh opens a store in a schema that no other test has used.
 func openFresh(t *testing.T, url string) opened {
 	t.Helper()
 	schema := newSchema()

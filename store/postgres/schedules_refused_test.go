@@ -7,14 +7,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/internal/pgtest"
 	"github.com/durable-worker/durable-worker/store"
 )
 
 // What the server refuses, and what it has already, lies beside what is good.
 func TestSchedulesTheServerRefusesStopNoOther(t *testing.T) {
 	t.Parallel()
-	s := openFresh(t, pgtest.Server(t))
+	s := openStore(t, "")
 	declaration := store.Declaration{Worker: worker("w")}
 	for _, name := range []string{"bad", "good", "stored"} {
 		declaration.Schedules = append(declaration.Schedules, store.Schedule{

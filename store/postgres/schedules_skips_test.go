@@ -7,13 +7,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/internal/pgtest"
 	"github.com/durable-worker/durable-worker/store"
 )
 
 func TestSkipsArePrunedByEachSchedule(t *testing.T) {
 	t.Parallel()
-	s := openFresh(t, pgtest.Server(t))
+	s := openStore(t, "")
 	conn := connect(t, s.url)
 	declare := func() {
 		declaration := store.Declaration{Worker: worker("w")}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/internal/pgtest"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -15,7 +14,7 @@ import (
 // others.
 func TestScheduleThatCannotBeReadIsListedWithAFault(t *testing.T) {
 	t.Parallel()
-	s := openFresh(t, pgtest.Server(t))
+	s := openStore(t, "")
 	declaration := store.Declaration{Worker: worker("w")}
 	for _, name := range []string{"bad", "good"} {
 		declaration.Schedules = append(declaration.Schedules, store.Schedule{

@@ -25,6 +25,7 @@ func boundTests() map[string]func(*testing.T, *fixture) {
 		"results are kept, whatever JSON they are":              resultsKept,
 		"a worker's name may be any text":                       workerNames,
 		"names that look like SQL are just names and just text": hostileText,
+		"a run has room for so many inputs":                     inputBound,
 	}
 }
 
