@@ -137,7 +137,8 @@ func TestShortage_ADrainHandsBackWhatHasNotBegun(t *testing.T) {
 	})
 }
 
-func TestShortage_HandlersThatWereGivenUpKeepNoneOut(t *testing.T) {
+// It may be they who compute: others begin one at a time, until they have returned.
+func TestShortage_HandlersThatWereGivenUpKeepNotAllOut(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
 		hangs, job := durable.NewJob[letter]("hangs", durable.Timeout(time.Second), durable.MaxAttempts(1)), durable.NewJob[letter]("spin")
 		var c throng
@@ -154,11 +155,38 @@ func TestShortage_HandlersThatWereGivenUpKeepNoneOut(t *testing.T) {
 		stop := s.begin(w)
 		s.pass(3 * time.Second)
 		require.Equal(t, floor(), w.Status().Stuck)
-		s.enqueueMany(floor(), func() durable.NewRun { return job.New(letter{}) })
-		s.pass(7 * time.Second)
-		require.EqualValues(t, floor(), c.begun.Load())
+		s.enqueueMany(2*floor(), func() durable.NewRun { return job.New(letter{}) })
+		s.pass(time.Duration(floor()) * time.Second)
+		require.EqualValues(t, 1, c.most.Load())
+		require.GreaterOrEqual(t, int(c.begun.Load()), floor()-1)
 		close(release)
-		s.pass(time.Second)
+		s.pass(time.Minute)
+		require.EqualValues(t, floor(), c.most.Load())
+		require.EqualValues(t, 2*floor(), c.begun.Load())
+		require.NoError(t, stop())
+	})
+}
+
+// The turns of a few handlers would take longer than a heartbeat may.
+func TestShortage_WhereHeartbeatsCanHardlyArriveOneBeginsAtATime(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		job := durable.NewJob[letter]("spin")
+		var c throng
+		var late atomic.Int64
+		late.Store(int64(4 * time.Second))
+		w := s.worker(durable.WorkerConfig{MaxConcurrentRuns: 1000, ClaimBatchBytes: 1 << 30, SchedulingLatency: latency(&late)})
+		c.register(w, job, time.Second)
+		stop := s.begin(w)
+		s.pass(10 * time.Second)
+		s.enqueueMany(10, func() durable.NewRun { return job.New(letter{}) })
+		s.pass(30 * time.Second)
+		require.Equal(t, 10, s.countOf(durable.Succeeded))
+		require.EqualValues(t, 1, c.most.Load())
+		late.Store(0)
+		s.pass(time.Minute)
+		s.enqueueMany(10, func() durable.NewRun { return job.New(letter{}) })
+		s.pass(5 * time.Second)
+		require.EqualValues(t, 10, c.most.Load(), "short no more")
 		require.NoError(t, stop())
 	})
 }

@@ -16,13 +16,13 @@ import (
 func TestOneOfFiveHundredOutcomesIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, outcome := range map[string]store.Outcome{
-		"log":        {Kind: store.Success, Log: "a\x00b"},
+		"log":          {Kind: store.Success, Log: "a\x00b"},
 		"log of a MiB": {Kind: store.Success, Log: strings.Repeat("\xff", 1<<20)},
-		"error":      {Kind: store.Failure, Error: "\xff\x00" + strings.Repeat("e", 1<<20)},
-		"stack":      {Kind: store.Death, Error: "e", Stack: "\x00"},
-		"result":     {Kind: store.Success, Result: []byte(`"\u0000 \ud800"`)},
-		"no json":    {Kind: store.Success, Result: []byte("{"), Log: "l"},
-		"a reason":   {Kind: store.Cancellation, Error: "\x00"},
+		"error":        {Kind: store.Failure, Error: "\xff\x00" + strings.Repeat("e", 1<<20)},
+		"stack":        {Kind: store.Death, Error: "e", Stack: "\x00"},
+		"result":       {Kind: store.Success, Result: []byte(`"\u0000 \ud800"`)},
+		"no json":      {Kind: store.Success, Result: []byte("{"), Log: "l"},
+		"a reason":     {Kind: store.Cancellation, Error: "\x00"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -72,7 +72,7 @@ func TestShape_TellsWhatATestHasChanged(t *testing.T) {
 		"alter table runs alter column attempt set statistics 7",
 		"alter table runs add constraint never check (attempt < 30000) not valid",
 		"alter table runs validate constraint never",
-		"create index more on runs (attempt, state)",
+		"create index also on runs (attempt, state)",
 		"create table more (n int)",
 		"grant select on runs to " + role,
 		"grant select (state) on leases to " + role,
