@@ -1,12 +1,11 @@
 package postgres_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"net/url"
 	"os"
 	"slices"
 	"sync"
@@ -28,7 +27,36 @@ type cutConn struct {
 	net.Conn
 	armed            atomic.Bool
 	replies, request atomic.Int64 // bytes until the cut; negative: none
-	read, written    atomic.Int64 // since it was armed
+	read, written    exchange     // since it was armed
+}
+
+// exchange is what has passed in one direction.
+type exchange struct {
+	mu    sync.Mutex
+	bytes []byte
+}
+
+func (e *exchange) add(p []byte) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.bytes = append(e.bytes, p...)
+}
+
+// cuts are numbers of bytes after which the exchange is cut: within each of its messages, since
+// it makes no difference where, and after the last one; with DURABLE_TEST_LONG at every byte.
+func (e *exchange) cuts() (all []int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	from, at := bytes.NewReader(e.bytes), int64(0)
+	for message, err := reply(from); err == nil; message, err = reply(from) {
+		for within := range int64(len(message)) {
+			if long() || within == int64(len(message))/2 {
+				all = append(all, at+within)
+			}
+		}
+		at += int64(len(message))
+	}
+	return append(all, at, at+1)
 }
 
 var errCut = errors.New("cut")
@@ -37,7 +65,7 @@ var errCut = errors.New("cut")
 func (c *cutConn) Read(p []byte) (int, error) {
 	if !c.armed.Load() || c.replies.Load() < 0 {
 		n, err := c.Conn.Read(p)
-		c.count(&c.read, n)
+		c.note(&c.read, p[:n])
 		return n, err
 	}
 	if left := c.replies.Load(); left > 0 {
@@ -52,7 +80,7 @@ func (c *cutConn) Read(p []byte) (int, error) {
 func (c *cutConn) Write(p []byte) (int, error) {
 	if !c.armed.Load() || c.request.Load() < 0 {
 		n, err := c.Conn.Write(p)
-		c.count(&c.written, n)
+		c.note(&c.written, p[:n])
 		return n, err
 	}
 	n, err := c.Conn.Write(p[:min(int64(len(p)), c.request.Load())])
@@ -62,9 +90,9 @@ func (c *cutConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-func (c *cutConn) count(total *atomic.Int64, n int) {
+func (c *cutConn) note(in *exchange, p []byte) {
 	if c.armed.Load() {
-		total.Add(int64(n))
+		in.add(p)
 	}
 }
 
@@ -75,15 +103,8 @@ type cut struct {
 	Hidden           bool // the handler hides the error
 }
 
-// cutStep is how many bytes cuts are apart. The shortest message has five, so that
-// the client once gets each number of whole messages that it can get; with
-// DURABLE_TEST_LONG it is cut at every byte.
-func cutStep() int64 {
-	if os.Getenv("DURABLE_TEST_LONG") != "" {
-		return 1
-	}
-	return 5
-}
+// long is DURABLE_TEST_LONG: exchanges are cut at every byte.
+func long() bool { return os.Getenv("DURABLE_TEST_LONG") != "" }
 
 // dialCut opens a connection of a user that is cut once it is armed.
 func dialCut(ctx context.Context, at string, where cut) (*pgx.Conn, *cutConn, error) {
@@ -131,7 +152,7 @@ func TestCompleteIn_CutInEveryMessage(t *testing.T) {
 		return true, tx.Commit(ctx)
 	}
 	var mu sync.Mutex
-	errs, whole := map[store.RunID]error{}, cut{}
+	errs, whole := map[store.RunID]error{}, (*cutConn)(nil)
 	w := durable.NewWorker(s.store, durable.WorkerConfig{MaxConcurrentRuns: 8, PollInterval: 50 * time.Millisecond})
 	durable.Register(w, job, func(ctx context.Context, run *durable.Run[cut]) error {
 		where := run.Args
@@ -149,7 +170,7 @@ func TestCompleteIn_CutInEveryMessage(t *testing.T) {
 			errs[run.ID] = err
 		}
 		if err == nil {
-			whole = cut{Replies: cutting.read.Load(), Request: cutting.written.Load()}
+			whole = cutting
 		}
 		mu.Unlock()
 		_ = conn.Close(context.WithoutCancel(ctx))
@@ -168,15 +189,14 @@ func TestCompleteIn_CutInEveryMessage(t *testing.T) {
 	require.Eventually(t, func() bool { // the commit is seen here before the handler has noted it
 		mu.Lock()
 		defer mu.Unlock()
-		return whole.Request > 0
+		return whole != nil
 	}, time.Minute, time.Millisecond)
 	mu.Lock()
-	t.Logf("the whole exchange has %d bytes of replies and %d of requests", whole.Replies, whole.Request)
 	var runs []store.NewRun
-	for n := int64(0); n < whole.Replies+2; n += cutStep() {
+	for _, n := range whole.read.cuts() {
 		runs = append(runs, job.New(cut{Replies: n, Request: -1}), job.New(cut{Replies: n, Request: -1, Hidden: true}))
 	}
-	for n := int64(0); n < whole.Request; n += 7 { // whichever part of a message is missing, the server waits for it
+	for _, n := range whole.written.cuts() {
 		runs = append(runs, job.New(cut{Replies: -1, Request: n}))
 	}
 	mu.Unlock()
@@ -205,95 +225,6 @@ func TestCompleteIn_CutInEveryMessage(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, len(runs)+1, counts[store.Pending].N, "each enqueued one more, once")
 	requireConsistent(t, s.store)
-}
-
-// cutter passes a server's connections on and cuts one when the test says so.
-type cutter struct {
-	listener net.Listener
-	network  string
-	address  string
-	next     atomic.Int64 // bytes of replies until a connection is cut; negative: none
-	fired    atomic.Bool
-	passed   atomic.Int64 // bytes of replies
-}
-
-// openCut opens a second store on the same schema, behind a cutter.
-func openCut(t *testing.T, store opened) (opened, *cutter) {
-	t.Helper()
-	config, err := pgx.ParseConfig(plainURL(t, store))
-	require.NoError(t, err)
-	c := &cutter{}
-	c.network, c.address = "tcp", net.JoinHostPort(config.Host, fmt.Sprint(config.Port))
-	if config.Host[0] == '/' {
-		c.network, c.address = "unix", fmt.Sprintf("%s/.s.PGSQL.%d", config.Host, config.Port)
-	}
-	c.next.Store(-1)
-	c.listener, err = net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, c.listener.Close()) })
-	go c.accept()
-	u, err := url.Parse(plainURL(t, store))
-	require.NoError(t, err)
-	u.Host, u.RawQuery = c.listener.Addr().String(), "sslmode=disable"
-	return openURL(t, u.String(), store.schema), c
-}
-
-func (c *cutter) accept() {
-	for {
-		client, err := c.listener.Accept()
-		if err != nil {
-			return
-		}
-		server, err := net.Dial(c.network, c.address)
-		if err != nil {
-			_ = client.Close()
-			continue
-		}
-		go func() { _, _ = io.Copy(server, client); _ = server.Close() }()
-		go func() { c.pass(client, server); _ = client.Close() }()
-	}
-}
-
-// pass passes replies on, up to where they are to be cut.
-func (c *cutter) pass(client, server net.Conn) {
-	buffer := make([]byte, 1<<16)
-	for {
-		n, err := server.Read(buffer)
-		if err != nil {
-			return
-		}
-		c.passed.Add(int64(n))
-		if left := c.next.Load(); left >= 0 {
-			if int64(n) > left {
-				c.next.Store(-1)
-				c.fired.Store(true)
-				_, _ = client.Write(buffer[:left])
-				return
-			}
-			c.next.Add(int64(-n))
-		}
-		if _, err := client.Write(buffer[:n]); err != nil {
-			return
-		}
-	}
-}
-
-// sweep cuts what do does in every message of the replies, until there is nothing
-// left to cut, each time after one that was whole.
-func (c *cutter) sweep(t *testing.T, do func(n int64)) {
-	t.Helper()
-	for n := int64(0); ; n += cutStep() {
-		do(-1)
-		c.fired.Store(false)
-		c.next.Store(n)
-		do(n)
-		c.next.Store(-1)
-		if !c.fired.Load() {
-			require.Greater(t, n, int64(20))
-			t.Logf("cut up to byte %d", n)
-			return
-		}
-	}
 }
 
 func TestEnqueue_CutInEveryMessage(t *testing.T) {

@@ -75,7 +75,7 @@ func TestShape_TellsWhatATestHasChanged(t *testing.T) {
 		"create index also on runs (attempt, state)",
 		"create table more (n int)",
 		"grant select on runs to " + role,
-		"grant select (state) on leases to " + role,
+		"grant select (claim_id) on leases to " + role,
 		"grant usage on schema " + db.schema + " to " + role,
 		"create function more() returns trigger language plpgsql as 'begin return new; end'",
 		"create or replace function more() returns trigger language plpgsql as 'begin return null; end'",
