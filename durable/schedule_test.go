@@ -136,7 +136,7 @@ func TestSchedule_DueOccurrenceDoesNotWaitForThePoll(t *testing.T) {
 func TestSchedule_RollingDeployBackAndForth(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
 		program := func(every time.Duration, extra bool) *durable.Worker {
-			w := s.worker(durable.WorkerConfig{Orphans: store.DisableOrphans(24 * time.Hour)})
+			w := s.worker(durable.WorkerConfig{Orphans: store.DisableOrphans(24 * time.Hour), PollInterval: time.Minute})
 			job := durable.NewJob[letter]("tick")
 			durable.Register(w, job, func(context.Context, *durable.Run[letter]) error { return nil })
 			durable.AddSchedule(w, "changed", job, letter{}, durable.Every(every))

@@ -226,7 +226,7 @@ func TestReceive_GetsTheInputWheneverItIsSent(t *testing.T) {
 					require.NoError(t, send("eva"))
 				}
 				kit.RunDue()
-				kit.Advance(90 * 24 * time.Hour)
+				kit.Advance(3 * 24 * time.Hour)
 				require.NoError(t, send("eva"))
 				require.Equal(t, early, errors.Is(send("adam"), durable.ErrConflict) && len(got) == 1)
 				kit.RunDue()

@@ -18,7 +18,7 @@ func TestSweep_EndedRunsGoWhenTheirTimeIsOver(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
 		mail, brief := durable.NewJob[letter]("mail"), durable.NewJob[letter]("brief", durable.Retention(time.Minute))
 		kept := durable.NewJob[letter]("kept", durable.Retention(durable.KeepForever))
-		w := s.worker(durable.WorkerConfig{Retention: 2 * time.Hour, RetentionDead: 5 * time.Hour})
+		w := s.worker(durable.WorkerConfig{Retention: 2 * time.Hour, RetentionDead: 5 * time.Hour, PollInterval: time.Minute})
 		for _, job := range []durable.Job[letter]{mail, brief, kept} {
 			durable.Register(w, job, func(_ context.Context, run *durable.Run[letter]) error {
 				if run.Args.To == "nobody" {
@@ -47,7 +47,7 @@ func TestSweep_EndedRunsGoWhenTheirTimeIsOver(t *testing.T) {
 		require.Equal(t, 2, left(dead, ever))
 		s.pass(4 * time.Hour)
 		require.Equal(t, 1, left(ever))
-		s.pass(20 * time.Hour)
+		s.pass(2 * time.Hour)
 		require.Equal(t, 1, left(ever))
 		require.NoError(t, stop())
 		require.Contains(t, s.log.String(), "ended runs deleted, kept long enough")
