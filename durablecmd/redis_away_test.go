@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,6 +24,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/redistest"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/lock"
+	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 // guarded is what happens under one named lock in two worker programs.
@@ -147,11 +147,15 @@ func TestAWorkerWhoseRedisGoesAway(t *testing.T) { //nolint:paralleltest // it m
 	workers[0].logs("worker started")
 	workers = append(workers, serve(t, env, g.register))
 	workers[1].logs("worker started")
-	enqueue := func(job string, n int) (ids []string) {
+	db, err := backend.Open(t.Context(), strings.TrimPrefix(env[0], "DURABLE_DATABASE_URL="), backend.Config{})
+	require.NoError(t, err)
+	t.Cleanup(db.Close)
+	client := durable.NewClient(db)
+	enqueue := func(job string, n int) (ids []durable.RunID) {
 		for range n {
-			e := execute(t, env, "enqueue", job, "--max-attempts", "1000")
-			require.Equal(t, 0, e.code, e.stderr)
-			ids = append(ids, strings.TrimSpace(e.stdout))
+			receipt, err := durable.NewJob[struct{}](job, durable.MaxAttempts(1000)).Enqueue(t.Context(), client, struct{}{})
+			require.NoError(t, err)
+			ids = append(ids, receipt.ID)
 		}
 		return ids
 	}
@@ -166,10 +170,13 @@ func TestAWorkerWhoseRedisGoesAway(t *testing.T) { //nolint:paralleltest // it m
 			require.Equal(t, metric, lockMetric(t, address))
 		}
 	}
-	ended := func(ids ...string) {
+	ended := func(ids ...durable.RunID) {
 		t.Helper()
 		for _, id := range ids {
-			eventually(t, env, "succeeded", "runs", "show", id)
+			require.Eventually(t, func() bool {
+				record, err := db.Run(t.Context(), id)
+				return err == nil && record.State == durable.Succeeded
+			}, time.Minute, 20*time.Millisecond)
 		}
 	}
 	all := enqueue("guarded", 4)
@@ -217,9 +224,8 @@ func TestAWorkerWhoseRedisGoesAway(t *testing.T) { //nolint:paralleltest // it m
 	}
 	require.Zero(t, g.stale, "each fence is larger than all before")
 	require.Zero(t, g.holders)
-	slices.Sort(all)
 	for _, id := range all {
-		require.Equal(t, 1, g.done[id], "%s: once", id)
+		require.Equal(t, 1, g.done[id.String()], "%s: once", id)
 	}
 	require.Len(t, g.done, len(all))
 	for why := range g.refused {
