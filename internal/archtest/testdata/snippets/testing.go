@@ -3,6 +3,7 @@ package testing_
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -51,6 +52,28 @@ func _(
 	//snippet
 	_ = got
 }
+
+type (
+	Order  struct{ ID int64 }
+	Charge struct{ ID string }
+
+	fakeCards  struct{ kit *durabletest.Kit }
+	fulfilment struct{ cards fakeCards }
+)
+
+func (fulfilment) fulfil(context.Context, *durable.Run[Order]) error { return nil }
+
+func order() durable.Job[Order] { return durable.NewJob[Order]("order") }
+
+func _(
+	t *testing.T, kit *durabletest.Kit, enqueued func(*testing.T, *durabletest.Kit) durable.RunID,
+	fulfil func(context.Context, *durable.Run[Order]) error,
+) {
+	//snippet
+	_ = wait
+}
+
+//snippet
 
 var ship = durable.NewJob[int64]("ship")
 
