@@ -117,6 +117,32 @@ func TestCrashAfter(t *testing.T) {
 	})
 }
 
+// The next worker begins with a run that is due, so it may put that back before it listens.
+func TestCrashAfter_TheNextWorkerWakesWhenTheRunIsDueAgain(t *testing.T) {
+	t.Parallel()
+	for range 300 {
+		durabletest.Run(t, func(t *testing.T, kit *durabletest.Kit) {
+			began, tries := time.Now(), 0
+			kit.Worker(handles(func(ctx context.Context, run *durable.Run[mailArgs]) error {
+				if _, err := durable.Step(ctx, run, "a", (&parcel{}).do("a", 1, nil)); err != nil {
+					return err
+				}
+				_, err := durable.Step(ctx, run, "b", func(context.Context) (int, error) {
+					if tries++; tries == 1 {
+						return 0, errBusy
+					}
+					return 1, nil
+				}, durable.StepAttempts(3, durable.Fixed(time.Second)))
+				return err
+			}))
+			kit.CrashAfter(1)
+			enqueue(t, kit)
+			require.Equal(t, durabletest.Tally{Snoozed: 1, Succeeded: 1}, kit.RunAll())
+			require.Less(t, time.Since(began), time.Minute)
+		})
+	}
+}
+
 // TestCrashChild is executed by itself in a process of its own, and does nothing elsewhere.
 func TestCrashChild(t *testing.T) {
 	if part := os.Getenv(child); part == "none" {

@@ -128,7 +128,7 @@ func TestPerformAfter(t *testing.T) {
 		require.Empty(t, got.Waits)
 		require.Equal(t, store.Snoozed, got.Outcome.Kind)
 	})
-	t.Run("branches wait for several at once", func(t *testing.T) {
+	t.Run("branches wait for several things", func(t *testing.T) {
 		t.Parallel()
 		got := durabletest.Perform(t, mailJob(), func(ctx context.Context, run *durable.Run[mailArgs]) error {
 			return durable.Parallel(ctx, run,

@@ -15,19 +15,19 @@ import (
 
 const day = 24 * time.Hour
 
-// outbox is a mailer that notes what it sends.
-type outbox struct{ kit *durabletest.Kit }
+// letterbox is a mailer that notes what it sends.
+type letterbox struct{ kit *durabletest.Kit }
 
-func (o outbox) Send(ctx context.Context, _, to, text string) error {
-	o.kit.Effect(ctx, "to "+to+": "+text)
+func (l letterbox) Send(ctx context.Context, _, to, text string) error {
+	l.kit.Effect(ctx, "to "+to+": "+text)
 	return nil
 }
 
-func inTenDays(kit *durabletest.Kit) drip { return drip{outbox{kit}, 3 * day, 7 * day} }
+func inFourDays(kit *durabletest.Kit) drip { return drip{letterbox{kit}, 3 * day, day} }
 
 func begin(t *testing.T, kit *durabletest.Kit) durable.RunID {
 	t.Helper()
-	kit.Worker(func(w *durable.Worker) { durable.Register(w, onboard(), inTenDays(kit).handle) })
+	kit.Worker(func(w *durable.Worker) { durable.Register(w, onboard(), inFourDays(kit).handle) })
 	receipt, err := onboard().Enqueue(t.Context(), kit.Client, User{Name: "ada"}, durable.Unique("ada"))
 	require.NoError(t, err)
 	kit.RunDue()
@@ -50,7 +50,7 @@ func TestTheDripGrantsAccessWhenItIsApproved(t *testing.T) {
 		durabletest.RequireWaiting(t, kit.Store, id, "pause")
 		kit.Advance(3 * day)
 		durabletest.RequireWaiting(t, kit.Store, id, "approved")
-		kit.Advance(6 * day)
+		kit.Advance(day - time.Minute)
 		_, err := onboard().SendTo(t.Context(), kit.Client, "ada", "approved", Approval{Yes: true, By: "eva"})
 		require.NoError(t, err)
 		kit.RunDue()
@@ -59,10 +59,10 @@ func TestTheDripGrantsAccessWhenItIsApproved(t *testing.T) {
 	})
 }
 
-func TestTheDripNudgesAfterAWeek(t *testing.T) {
+func TestTheDripNudgesWhenNoApprovalComes(t *testing.T) {
 	durabletest.Run(t, func(t *testing.T, kit *durabletest.Kit) {
 		id := begin(t, kit)
-		kit.Advance(10*day - time.Minute)
+		kit.Advance(4*day - time.Minute)
 		durabletest.RequireWaiting(t, kit.Store, id, "approved")
 		kit.Advance(time.Minute)
 		durabletest.RequireState(t, kit.Store, id, durable.Succeeded)
@@ -76,7 +76,7 @@ func TestTheDripSaysNo(t *testing.T) {
 	durabletest.Run(t, func(t *testing.T, kit *durabletest.Kit) {
 		got := durabletest.PerformAfter(t, kit.Store, []durabletest.Fact{
 			durabletest.Stored("welcome", true), durabletest.Slept("pause"), durabletest.Sent("approved", Approval{By: "eva"}),
-		}, onboard(), inTenDays(kit).handle, User{Name: "ada"})
+		}, onboard(), inFourDays(kit).handle, User{Name: "ada"})
 		require.NoError(t, got.Err)
 		require.Len(t, got.Steps, 1)
 		require.Equal(t, []string{"to ada: not now, says eva"}, kit.Effects())
@@ -85,10 +85,10 @@ func TestTheDripSaysNo(t *testing.T) {
 
 func TestTheDripSurvivesCrashes(t *testing.T) {
 	durabletest.CrashAfterEachStep(t, func(t *testing.T, kit *durabletest.Kit) {
-		kit.Worker(func(w *durable.Worker) { durable.Register(w, onboard(), inTenDays(kit).handle) })
+		kit.Worker(func(w *durable.Worker) { durable.Register(w, onboard(), inFourDays(kit).handle) })
 		receipt, err := onboard().Enqueue(t.Context(), kit.Client, User{Name: "ada"})
 		require.NoError(t, err)
-		kit.Advance(4 * day)
+		kit.Advance(3 * day)
 		_, err = onboard().Send(t.Context(), kit.Client, receipt.ID, "approved", Approval{Yes: true, By: "eva"})
 		require.NoError(t, err)
 		kit.RunAll()
@@ -97,7 +97,7 @@ func TestTheDripSurvivesCrashes(t *testing.T) {
 
 func TestTheDripReturnsItsParks(t *testing.T) {
 	durabletest.Run(t, func(t *testing.T, kit *durabletest.Kit) {
-		handler := inTenDays(kit).handle
+		handler := inFourDays(kit).handle
 		durabletest.CheckParks(kit, onboard(), handler, User{Name: "ada"}, durabletest.Sent("approved", Approval{Yes: true, By: "eva"}))
 		durabletest.CheckParks(kit, onboard(), handler, User{Name: "bob"}) // no approval: the deadline passes
 	})

@@ -3,7 +3,6 @@ package testing_
 import (
 	"context"
 	"crypto/rand"
-	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -56,12 +55,19 @@ func _(
 type (
 	Order  struct{ ID int64 }
 	Charge struct{ ID string }
-
-	fakeCards  struct{ kit *durabletest.Kit }
-	fulfilment struct{ cards fakeCards }
 )
 
-func (fulfilment) fulfil(context.Context, *durable.Run[Order]) error { return nil }
+type (
+	User     struct{ Name string }
+	Approval struct{ Yes bool }
+
+	letterbox struct{ kit *durabletest.Kit }
+	drip      struct{ mail letterbox }
+)
+
+func (drip) handle(context.Context, *durable.Run[User]) error { return nil }
+
+func onboard() durable.Job[User] { return durable.NewJob[User]("onboard") }
 
 func order() durable.Job[Order] { return durable.NewJob[Order]("order") }
 
