@@ -54,7 +54,7 @@ func TestCheckParks(t *testing.T) {
 	})
 	t.Run("branches that are not parked go on", func(t *testing.T) {
 		t.Parallel()
-		durabletest.Run(t, func(t *testing.T, kit *durabletest.Kit) {
+		durabletest.Run(t, func(_ *testing.T, kit *durabletest.Kit) {
 			durabletest.CheckParks(kit, mailJob(), func(ctx context.Context, run *durable.Run[mailArgs]) error {
 				parked := make(chan struct{})
 				return durable.Parallel(ctx, run,
@@ -116,7 +116,7 @@ func TestCheckParks(t *testing.T) {
 				return park
 			}
 		}, `the effect "refund" comes after it was parked at "a day"`},
-		"nil in place of the park": {func(l letter) func(context.Context, *durable.Run[mailArgs], error) error {
+		"nil in place of the park": {func(letter) func(context.Context, *durable.Run[mailArgs], error) error {
 			return func(context.Context, *durable.Run[mailArgs], error) error { return nil }
 		}, `handler ignored that it was parked at "a day"`},
 	} {

@@ -206,7 +206,7 @@ func (p *performance) Settle(ctx context.Context, settlements []store.Settlement
 		return nil, err
 	}
 	for _, settlement := range settlements { // of one run at most
-		if verdicts[0] == store.Deferred || p.reported(p.keepRecorded(ctx)) != nil {
+		if verdicts[0] == store.Deferred || !p.keepRecorded(ctx) {
 			break
 		}
 		select {
@@ -217,13 +217,13 @@ func (p *performance) Settle(ctx context.Context, settlements []store.Settlement
 	return verdicts, nil
 }
 
-// keepRecorded reads what the run has recorded.
-func (p *performance) keepRecorded(ctx context.Context) error {
+// keepRecorded reads what the run has recorded, and reports whether it could.
+func (p *performance) keepRecorded(ctx context.Context) bool {
 	recorded, err := p.Steps(ctx, p.run.ID)
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.recorded = recorded
-	return err
+	p.mu.Unlock()
+	return p.reported(err) == nil
 }
 
 // executed are the steps that were not there before.

@@ -96,7 +96,7 @@ func TestTheDripSurvivesCrashes(t *testing.T) {
 }
 
 func TestTheDripReturnsItsParks(t *testing.T) {
-	durabletest.Run(t, func(t *testing.T, kit *durabletest.Kit) {
+	durabletest.Run(t, func(_ *testing.T, kit *durabletest.Kit) {
 		handler := inFourDays(kit).handle
 		durabletest.CheckParks(kit, onboard(), handler, User{Name: "ada"}, durabletest.Sent("approved", Approval{Yes: true, By: "eva"}))
 		durabletest.CheckParks(kit, onboard(), handler, User{Name: "bob"}) // no approval: the deadline passes
