@@ -99,6 +99,24 @@ func TestPerformAfter(t *testing.T) {
 			require.Len(t, got.Record.Attempts, 1)
 		})
 	}
+	for engine, open := range engines() {
+		t.Run("a past is stored on "+engine+", and a wait begins there", func(t *testing.T) {
+			t.Parallel()
+			db, p := open(t), &parcel{}
+			past := facts{durabletest.Stored("charge", "c1"), durabletest.Slept("three days"), durabletest.Failed("hotel", errBusy)}
+			got := durabletest.PerformAfter(t, db, past, mailJob(), p.handle, ada)
+			require.Equal(t, []string{"approved input"}, namesOf(got.Waits))
+			durabletest.RequireWaiting(t, db, got.Record.ID, "approved")
+			recorded, err := db.Steps(t.Context(), got.Record.ID)
+			require.NoError(t, err)
+			require.Equal(t, []string{"charge done", "three days sleep", "hotel failed", "approved input"}, namesOf(recorded.Steps))
+			got = durabletest.PerformAfter(t, db, append(past, durabletest.NotSent("approved")), mailJob(), p.handle, ada)
+			require.JSONEq(t, `["c1","the clock"]`, string(got.Outcome.Result))
+			got = durabletest.PerformAfter(t, db, append(past, durabletest.Sent("approved", "eva")), mailJob(), p.handle, ada)
+			require.JSONEq(t, `["c1","eva"]`, string(got.Outcome.Result))
+			require.Equal(t, []string{"ship", "ship"}, p.diary.read())
+		})
+	}
 	t.Run("a recorded failure is compensated", func(t *testing.T) {
 		t.Parallel()
 		undone := &parcel{}
