@@ -117,6 +117,22 @@ func TestCrashAfter(t *testing.T) {
 	})
 }
 
+func TestEffect_OfADeadProcessIsNotNoted(t *testing.T) {
+	t.Parallel()
+	durabletest.Run(t, func(t *testing.T, kit *durabletest.Kit) {
+		w := kit.Worker(handles(func(ctx context.Context, _ *durable.Run[mailArgs]) error {
+			kit.Effect(ctx, "before")
+			<-ctx.Done()
+			kit.Effect(ctx, "after")
+			return ctx.Err()
+		}))
+		enqueue(t, kit)
+		kit.Advance(0)
+		w.Kill()
+		require.Equal(t, []string{"before"}, kit.Effects())
+	})
+}
+
 // The next worker begins with a run that is due, so it may put that back before it listens.
 func TestCrashAfter_TheNextWorkerWakesWhenTheRunIsDueAgain(t *testing.T) {
 	t.Parallel()
