@@ -31,7 +31,9 @@ import (
 //
 // It finds effects that are outside of steps, what a handler keeps in memory from one step to
 // another, and names of steps that change. It does not find an effect that a step makes twice because
-// the process dies before its result is stored: for that there is Run.StepKey.
+// the process dies before its result is stored: for that there is Run.StepKey. In branches of
+// durable.Parallel that is what happens to a step that executes beside the one that was stored: give
+// branches no effects in a scenario, or one branch at a time.
 //
 // Each time the scenario is a subtest with a kit of its own, as in a test of Run.
 func CrashAfterEachStep(t *testing.T, scenario func(t *testing.T, kit *Kit)) {
