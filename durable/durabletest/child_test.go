@@ -54,21 +54,28 @@ func TestChild(t *testing.T) {
 	})
 }
 
+// playedInChild executes a test that is to fail in a process of its own, and returns what it printed.
+func playedInChild(t *testing.T, test, part string) (string, *os.ProcessState) {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), os.Args[0], "-test.run="+test, "-test.v") //nolint:gosec // this very program
+	command.Env = append(os.Environ(), child+"="+part)
+	said, err := command.CombinedOutput()
+	var exit *exec.ExitError
+	require.ErrorAs(t, err, &exit, string(said))
+	require.NotContains(t, string(said), "panic:")
+	return string(said), command.ProcessState
+}
+
+func inChild(t *testing.T, test, part string) string {
+	t.Helper()
+	said, _ := playedInChild(t, test, part)
+	return said
+}
+
 func TestRunFails(t *testing.T) {
-	played := func(t *testing.T, part string) (string, *os.ProcessState) {
-		t.Helper()
-		command := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestChild$", "-test.v") //nolint:gosec // this very program
-		command.Env = append(os.Environ(), child+"="+part)
-		said, err := command.CombinedOutput()
-		var exit *exec.ExitError
-		require.ErrorAs(t, err, &exit, string(said))
-		require.NotContains(t, string(said), "panic:")
-		return string(said), command.ProcessState
-	}
 	play := func(t *testing.T, part string) string {
 		t.Helper()
-		said, _ := played(t, part)
-		return said
+		return inChild(t, "^TestChild$", part)
 	}
 	t.Run("a handler that never returns fails the test with its stack", func(t *testing.T) {
 		t.Parallel()
@@ -80,7 +87,7 @@ func TestRunFails(t *testing.T) {
 	})
 	t.Run("a test beyond the bounds stops there within a second of CPU, and says so in few lines", func(t *testing.T) {
 		t.Parallel()
-		said, ended := played(t, "bounds")
+		said, ended := playedInChild(t, "^TestChild$", "bounds")
 		require.Contains(t, said, "runs are still due or running after")
 		require.Contains(t, said, "Kit.Limits allows")
 		require.NotContains(t, said, "it goes on")

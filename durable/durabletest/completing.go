@@ -35,12 +35,34 @@ func Completing[T any](s *memory.Store, tx T) store.Completing[T] {
 // sqlite.Transacting. The step is recorded in a transaction of the memory store; work receives tx
 // as it is, as with Completing.
 func Transacting[T any](s *memory.Store, tx T) store.Transacting[T] {
-	return func(_ context.Context, work func(tx T, bound store.Tx) error) error {
-		within := s.Begin()
+	return func(ctx context.Context, work func(tx T, bound store.Tx) error) error {
+		within := &notedTx{Tx: s.Begin()}
 		defer within.Rollback()
 		if err := work(tx, within); err != nil {
 			return err
 		}
-		return within.Commit()
+		if err := within.Commit(); err != nil {
+			return err
+		}
+		if w := workerOf(ctx); w != nil {
+			return w.hasStored(ctx, within.steps...)
+		}
+		return nil
 	}
+}
+
+// notedTx notes which steps a transaction stores.
+type notedTx struct {
+	*memory.Tx
+
+	steps []string
+}
+
+// RecordStep notes the step.
+func (n *notedTx) RecordStep(ctx context.Context, step store.NewStep) error {
+	err := n.Tx.RecordStep(ctx, step)
+	if err == nil {
+		n.steps = append(n.steps, step.Name)
+	}
+	return err
 }

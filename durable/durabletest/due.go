@@ -101,7 +101,7 @@ func (k *Kit) begin(needs string) {
 	k.spent = 0
 	k.mu.Unlock()
 	synctest.Wait()
-	if needs != "" && !slices.ContainsFunc(k.workers, (*Worker).live) {
+	if needs != "" && !slices.ContainsFunc(k.all(), (*Worker).live) {
 		k.t.Fatalf("%s without a worker that executes anything: start one with Kit.Worker", needs)
 	}
 }
@@ -133,7 +133,7 @@ func (k *Kit) explained(tally Tally) Tally {
 	for i := range page.Runs {
 		r := &page.Runs[i]
 		lane := fmt.Sprintf("job %q on queue %q", r.Job, r.Queue)
-		if r.DueAt.After(time.Now()) || said[lane] || slices.ContainsFunc(k.workers, func(w *Worker) bool { return w.live() && w.has(r) }) {
+		if r.DueAt.After(time.Now()) || said[lane] || slices.ContainsFunc(k.all(), func(w *Worker) bool { return w.live() && w.has(r) }) {
 			continue
 		}
 		said[lane] = true
@@ -190,7 +190,7 @@ func (k *Kit) moment() moment {
 	k.t.Helper()
 	now := moment{next: -1}
 	working := false
-	for _, w := range k.workers {
+	for _, w := range k.all() {
 		if !w.live() {
 			continue
 		}

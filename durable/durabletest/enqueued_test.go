@@ -50,9 +50,9 @@ func toBob(args mailArgs, _ durable.Record) bool { return args.To == "bob" }
 
 func urgent(_ mailArgs, record durable.Record) bool { return record.Priority > 0 }
 
-func TestAssertions(t *testing.T) {
-	other := durable.NewJob[int]("count")
-	stores := map[string]func(t *testing.T) durable.Store{
+// engines opens a store of each engine.
+func engines() map[string]func(t *testing.T) durable.Store {
+	return map[string]func(t *testing.T) durable.Store{
 		"memory": func(*testing.T) durable.Store { return memory.New(memory.Config{}) },
 		"SQLite": func(t *testing.T) durable.Store {
 			store, err := sqlite.Open(t.Context(), t.TempDir()+"/durable.db", sqlite.Config{})
@@ -71,7 +71,11 @@ func TestAssertions(t *testing.T) {
 			return store
 		},
 	}
-	for engine, open := range stores {
+}
+
+func TestAssertions(t *testing.T) {
+	other := durable.NewJob[int]("count")
+	for engine, open := range engines() {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
 			store := open(t)

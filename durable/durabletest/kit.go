@@ -3,6 +3,7 @@ package durabletest
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -62,16 +63,19 @@ type Kit struct {
 	t       testing.TB
 	log     *slog.Logger
 	changed chan struct{} // something was claimed or settled
-	workers []*Worker
-	at      time.Time // the test's virtual time, see Advance
-	left    time.Time // when the last call returned
+	at      time.Time     // the test's virtual time, see Advance
+	left    time.Time     // when the last call returned
 
 	schedules map[string]bool // that are declared; nil: all
 
-	mu    sync.Mutex // guards what the workers write
-	seed  *uint64    // nil: everything at its very instant
-	spent int        // executions since the last call began
-	tally Tally
+	mu      sync.Mutex // guards what the workers write
+	workers []*Worker
+	seed    *uint64 // nil: everything at its very instant
+	spent   int     // executions since the last call began
+	tally   Tally
+	stored  []string // steps, in the order in which they were
+	crashAt int      // how many steps are stored when the next crash comes; 0: none comes
+	effects []string
 }
 
 // Limits bound one call of RunDue, RunAll or Advance.
@@ -99,7 +103,7 @@ type Tally struct {
 func newKit(t testing.TB) *Kit {
 	store := memory.New(memory.Config{})
 	return &Kit{
-		Store: store, Client: durable.NewClient(store),
+		Store: store, Client: durable.NewClient(watchedStore{store}),
 		Limits: Limits{Executions: 5_000, Time: 7 * 24 * time.Hour},
 		t:      t, log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 		changed: make(chan struct{}, 1), at: time.Now(), left: time.Now(),
@@ -125,6 +129,13 @@ func (k *Kit) OnlySchedules(names ...string) {
 	for _, name := range names {
 		k.schedules[name] = true
 	}
+}
+
+// all are the workers that there have been.
+func (k *Kit) all() []*Worker {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Clone(k.workers)
 }
 
 // poke makes a call that waits check again.
@@ -170,11 +181,11 @@ func (k *Kit) count(kind store.OutcomeKind) {
 // then it waits.
 func (k *Kit) close() {
 	k.t.Helper()
-	for _, w := range k.workers {
+	for _, w := range k.all() {
 		w.release()
 		w.cancel()
 	}
-	for _, w := range k.workers {
+	for _, w := range k.all() {
 		select {
 		case <-w.ended:
 		case <-time.After(k.Limits.Time):

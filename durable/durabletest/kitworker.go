@@ -3,6 +3,7 @@ package durabletest
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"regexp"
 	"runtime"
@@ -34,8 +35,12 @@ type Worker struct {
 	cancel context.CancelFunc
 	// schedules that it declares; nil: all.
 	schedules map[string]bool
+	configure func(w *durable.Worker)
+	changes   []func(*durable.WorkerConfig)
 	ended     chan struct{} // closed when Run has returned err
 	err       error
+	listens   sync.Once
+	listening chan struct{} // closed when it listens for the first time
 
 	mu      sync.Mutex // guards everything below
 	link    link
@@ -43,7 +48,9 @@ type Worker struct {
 	changed chan struct{} // closed when link changes
 	serves  store.Serves
 	held    map[durable.RunID]struct{} // claimed and not settled
+	claims  []lease.ClaimID            // that it was given runs under
 	refused []durable.RunID
+	crashed bool
 }
 
 // Worker starts a worker of the kit's store. configure registers handlers and
@@ -55,14 +62,26 @@ type Worker struct {
 // the test.
 func (k *Kit) Worker(configure func(w *durable.Worker), changes ...func(*durable.WorkerConfig)) *Worker {
 	k.t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	w := &Worker{kit: k, number: uint64(len(k.workers) + 1), began: time.Now(), cancel: cancel, ended: make(chan struct{}), changed: make(chan struct{}),
-		held: map[durable.RunID]struct{}{}, schedules: k.schedules}
+	w := k.launch(configure, changes, k.schedules)
+	if err := w.worker.Faults(); err != nil {
+		k.t.Fatalf("%s: %v", w.config.Name, err)
+	}
+	synctest.Wait()
+	return w
+}
+
+// launch starts a worker, unless it is misconfigured.
+func (k *Kit) launch(configure func(w *durable.Worker), changes []func(*durable.WorkerConfig), schedules map[string]bool) *Worker {
+	w := &Worker{kit: k, began: time.Now(), ended: make(chan struct{}), listening: make(chan struct{}), changed: make(chan struct{}),
+		held: map[durable.RunID]struct{}{}, schedules: schedules, configure: configure, changes: changes}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	w.number = uint64(len(k.workers) + 1)
 	w.config = durable.WorkerConfig{
 		Name: fmt.Sprintf("worker-%d", w.number), PollInterval: time.Hour, PollJitter: -1,
 		Terms: lease.Terms{Duration: LeaseDuration}, Retry: durable.Exponential(5*time.Second, time.Hour),
 		Retention: store.KeepForever, RetentionDead: store.KeepForever, RetentionAudit: store.KeepForever, SweepInterval: time.Hour,
-		Logger: k.log, Elapsed: w.elapsed, Random: w.random,
+		Logger: slog.New(livingLog{k.log.Handler(), w}), Elapsed: w.elapsed, Random: w.random,
 		Process: new(durable.Process),
 	}
 	for _, change := range changes {
@@ -70,16 +89,26 @@ func (k *Kit) Worker(configure func(w *durable.Worker), changes ...func(*durable
 	}
 	w.worker = durable.NewWorker(wire{k.Store, w}, w.config)
 	configure(w.worker)
-	if err := w.worker.Faults(); err != nil {
+	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), workerKey{}, w))
+	w.cancel = cancel
+	if w.worker.Faults() != nil {
 		cancel()
-		k.t.Fatalf("%s: %v", w.config.Name, err)
+		return w
 	}
 	k.workers = append(k.workers, w)
 	go func() {
 		defer close(w.ended)
 		w.err = w.worker.Run(ctx)
 	}()
-	synctest.Wait()
+	return w
+}
+
+// workerKey finds in a handler's context the worker that executes it.
+type workerKey struct{}
+
+// workerOf returns the worker that executes the handler of ctx; nil: it is none of a kit.
+func workerOf(ctx context.Context) *Worker {
+	w, _ := ctx.Value(workerKey{}).(*Worker)
 	return w
 }
 
@@ -91,6 +120,7 @@ const (
 	cut            // calls go nowhere
 	frozen         // calls wait, and the worker's clock does not advance
 	dead           // calls fail
+	gone           // calls wait until the test ends, and then fail: the process has crashed
 )
 
 // Pause cuts the worker off from its store, as a broken network does, until
@@ -147,7 +177,7 @@ func (w *Worker) Refused() []durable.RunID {
 // what follows from it at this instant has happened.
 func (w *Worker) set(to link) {
 	w.mu.Lock()
-	if w.link != dead {
+	if w.link != dead && (w.link != gone || to == dead) {
 		if to == frozen && w.link != frozen {
 			w.stood = time.Since(w.began)
 		}

@@ -24,6 +24,12 @@ type Performed struct {
 	Record   durable.Record   // the run as stored after it, with its attempts
 	Enqueued []durable.Record // the runs enqueued in the store meanwhile, in order
 	Log      []string         // what the handler logged with Run.Log, as level=INFO msg=… key=value
+	// Steps are the steps that the execution has recorded, in order: results, failed tries,
+	// failures for good, sleeps and waits; not those that were stored before it. Values are as
+	// they are stored, so a job with a codec has its own.
+	Steps []store.StepRecord
+	// Waits are those of the sleeps and waits at which the handler was parked.
+	Waits []store.StepRecord
 }
 
 // Perform executes a handler once, as a worker does, and returns what it has
@@ -53,7 +59,7 @@ func PerformOn[A any](
 	options ...durable.Option,
 ) Performed {
 	t.Helper()
-	return perform(t, db, time.Time{}, job, handler, args, options...)
+	return perform(t, setting{db: db}, job, handler, args, options...)
 }
 
 // PerformOccurrence is Perform for a run of a schedule's occurrence at an instant, in
@@ -63,47 +69,59 @@ func PerformOccurrence[A any](
 	options ...durable.Option,
 ) Performed {
 	t.Helper()
-	return perform(t, memory.New(memory.Config{}), at, job, handler, args, options...)
+	return perform(t, setting{db: memory.New(memory.Config{}), occurrence: at}, job, handler, args, options...)
+}
+
+// setting is where a run is performed, and what comes before that.
+type setting struct {
+	db         durable.Store
+	occurrence time.Time // zero: it is for none
+	past       []Fact
 }
 
 func perform[A any](
-	t testing.TB, db durable.Store, occurrence time.Time, job durable.Job[A], handler func(ctx context.Context, run *durable.Run[A]) error,
-	args A, options ...durable.Option,
+	t testing.TB, in setting, job durable.Job[A], handler func(ctx context.Context, run *durable.Run[A]) error, args A, options ...durable.Option,
 ) Performed {
 	t.Helper()
 	run := job.New(args, options...)
 	run.Queue = "perform-" + run.ID.String()
-	p := &performance{
-		Store: db, id: run.ID, occursAt: store.ZonedTimeOf(occurrence), settled: make(chan store.Outcome, 1), refused: make(chan error, 1),
-	}
-	p.enqueue = sync.OnceValue(func() error {
-		_, err := durable.NewClient(db).Enqueue(t.Context(), run)
-		return err
-	})
-	w := durable.NewWorker(p, p.workerConfig(run.Queue))
-	durable.Register(w, job, func(ctx context.Context, run *durable.Run[A]) error {
-		err := handler(ctx, run)
-		p.returns(err)
-		return err
-	})
-	outcome := p.untilSettled(t, w)
-	record, err := db.Run(t.Context(), run.ID)
+	p := newPerformance(t, in, run, func(ctx context.Context) error { return sendPast(ctx, in, job, run.ID) })
+	p.past = recordedPast(t, in.past, job, run)
+	outcome := performOnce(t, p, job, handler)
+	record, err := in.db.Run(t.Context(), run.ID)
 	if err != nil {
 		t.Fatalf("perform: %v", err)
 	}
 	record.Occurrence = p.occursAt.Fixed()
 	outcome.Took = 0 // outside of Run it is real time
-	return Performed{Outcome: outcome, Err: p.error(outcome), Record: record, Enqueued: since(t, db, run.ID), Log: p.logged()}
+	done := Performed{Outcome: outcome, Err: p.error(outcome), Record: record, Enqueued: since(t, in.db, run.ID), Log: p.logged(), Steps: p.executed()}
+	if outcome.Kind == store.Snoozed {
+		done.Waits = openWaits(&p.recorded)
+	}
+	return done
+}
+
+// performOnce executes the run of a performance once.
+func performOnce[A any](t testing.TB, p *performance, job durable.Job[A], handler func(ctx context.Context, run *durable.Run[A]) error) store.Outcome {
+	t.Helper()
+	w := durable.NewWorker(p, p.workerConfig())
+	durable.Register(w, job, func(ctx context.Context, run *durable.Run[A]) error {
+		err := handler(ctx, run)
+		p.returns(err)
+		return err
+	})
+	return p.untilSettled(t, w)
 }
 
 // performance is the store of a worker that executes one run and does nothing
 // else to the store.
 type performance struct {
 	durable.Store
-	id      durable.RunID
+	run     durable.NewRun
 	enqueue func() error // stores the run, when its limits are declared
 
 	occursAt store.ZonedTime // that the run is for
+	past     store.RunSteps  // that the run has before it is executed
 
 	settled chan store.Outcome
 	refused chan error // why the run could not be stored
@@ -112,6 +130,21 @@ type performance struct {
 	returned bool
 	err      error
 	log      bytes.Buffer
+	recorded store.RunSteps // when it was settled
+}
+
+// newPerformance prepares a performance; after is called when the run is stored.
+func newPerformance(t testing.TB, in setting, run durable.NewRun, after func(context.Context) error) *performance {
+	return &performance{
+		Store: in.db, run: run, occursAt: store.ZonedTimeOf(in.occurrence), settled: make(chan store.Outcome, 1), refused: make(chan error, 1),
+		enqueue: sync.OnceValue(func() error {
+			_, err := durable.NewClient(in.db).Enqueue(t.Context(), run)
+			if err != nil {
+				return err
+			}
+			return after(t.Context())
+		}),
+	}
 }
 
 // Declare leaves no trace of the worker, except for the limits of the job, which hold
@@ -124,6 +157,11 @@ func (p *performance) Declare(ctx context.Context, declaration store.Declaration
 	if err == nil {
 		err = p.enqueue()
 	}
+	return p.reported(err)
+}
+
+// reported ends the performance with an error.
+func (p *performance) reported(err error) error {
 	if err != nil {
 		select {
 		case p.refused <- err:
@@ -133,11 +171,14 @@ func (p *performance) Declare(ctx context.Context, declaration store.Declaration
 	return err
 }
 
-// Claim says what the run is for.
+// Claim says what the run is for, and gives it its past.
 func (p *performance) Claim(ctx context.Context, request store.ClaimRequest) ([]store.ClaimedRun, error) {
 	runs, err := p.Store.Claim(ctx, request)
 	for i := range runs { // one at most
 		runs[i].OccursAt = p.occursAt
+		if err := p.reported(storePast(ctx, p.Store, store.Holder{Run: runs[i].ID, Claim: request.Claim}, &p.past)); err != nil {
+			return nil, err
+		}
 	}
 	return runs, err
 }
@@ -165,7 +206,7 @@ func (p *performance) Settle(ctx context.Context, settlements []store.Settlement
 		return nil, err
 	}
 	for _, settlement := range settlements { // of one run at most
-		if verdicts[0] == store.Deferred {
+		if verdicts[0] == store.Deferred || !p.keepRecorded(ctx) {
 			break
 		}
 		select {
@@ -176,10 +217,31 @@ func (p *performance) Settle(ctx context.Context, settlements []store.Settlement
 	return verdicts, nil
 }
 
-func (p *performance) workerConfig(queue string) durable.WorkerConfig {
+// keepRecorded reads what the run has recorded, and reports whether it could.
+func (p *performance) keepRecorded(ctx context.Context) bool {
+	recorded, err := p.Steps(ctx, p.run.ID)
+	p.mu.Lock()
+	p.recorded = recorded
+	p.mu.Unlock()
+	return p.reported(err) == nil
+}
+
+// executed are the steps that were not there before.
+func (p *performance) executed() (steps []store.StepRecord) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, step := range p.recorded.Steps {
+		if !slices.ContainsFunc(p.past.Steps, func(known store.StepRecord) bool { return known.Name == step.Name }) {
+			steps = append(steps, step)
+		}
+	}
+	return steps
+}
+
+func (p *performance) workerConfig() durable.WorkerConfig {
 	began := time.Now()
 	return durable.WorkerConfig{
-		Name: "perform", Queues: []durable.Queue{{Name: queue}}, MaxConcurrentRuns: 1, PollInterval: time.Second, DrainTimeout: -1,
+		Name: "perform", Queues: []durable.Queue{{Name: p.run.Queue}}, MaxConcurrentRuns: 1, PollInterval: time.Second, DrainTimeout: -1,
 		Elapsed: func() time.Duration { return time.Since(began) }, Process: new(durable.Process),
 		Logger: slog.New(handlersOwn{slog.NewTextHandler(p, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: withoutRun})}),
 		Retry:  durable.Exponential(5*time.Second, time.Hour),

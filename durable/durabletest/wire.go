@@ -39,7 +39,7 @@ func (w *Worker) pass(ctx context.Context) error {
 			return errKilled
 		case cut:
 			given = ctx.Done()
-		case frozen:
+		case frozen, gone:
 		}
 		select {
 		case <-changed:
@@ -86,16 +86,44 @@ func (x wire) Claim(ctx context.Context, request store.ClaimRequest) ([]store.Cl
 			x.w.kit.poke()
 			return nil, errTooMany
 		}
+		if err := x.w.untilListening(ctx); err != nil {
+			return nil, err
+		}
 		claimed, err := x.Store.Claim(ctx, request)
 		x.w.mu.Lock()
 		for i := range claimed {
 			x.w.held[claimed[i].ID] = struct{}{}
+		}
+		if len(claimed) > 0 {
+			x.w.claims = append(x.w.claims, request.Claim)
 		}
 		x.w.mu.Unlock()
 		x.w.kit.spend(len(claimed))
 		x.w.kit.poke()
 		return claimed, err
 	})
+}
+
+// ListenFor notes that the worker listens.
+func (x wire) ListenFor(ctx context.Context, serves store.Serves, hear func(store.Signal)) error {
+	return x.Store.ListenFor(ctx, serves, func(signal store.Signal) {
+		x.w.listens.Do(func() { close(x.w.listening) })
+		hear(signal)
+	})
+}
+
+// untilListening waits until the worker listens. One that takes the place of another has due runs when
+// it begins, and would not learn that one of them is due again before its next poll.
+func (w *Worker) untilListening(ctx context.Context) error {
+	if w.config.NoListen {
+		return nil
+	}
+	select {
+	case <-w.listening:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // HandBack forgets what the worker was given under a claim that it takes back.
@@ -215,16 +243,43 @@ func (x wire) Steps(ctx context.Context, id durable.RunID) (store.RunSteps, erro
 	return through(ctx, x.w, func() (store.RunSteps, error) { return x.Store.Steps(ctx, id) })
 }
 
+// RecordSteps notes which steps are stored; the worker may crash then.
 func (x wire) RecordSteps(ctx context.Context, steps []store.NewStep) ([]store.StepVerdict, error) {
-	return through(ctx, x.w, func() ([]store.StepVerdict, error) { return x.Store.RecordSteps(ctx, steps) })
+	return through(ctx, x.w, func() ([]store.StepVerdict, error) {
+		verdicts, err := x.Store.RecordSteps(ctx, steps)
+		if err != nil {
+			return nil, err
+		}
+		var names []string
+		for i := range steps {
+			if verdicts[i] == store.StepStored {
+				names = append(names, steps[i].Name)
+			}
+		}
+		return verdicts, x.w.hasStored(ctx, names...)
+	})
 }
 
+// BeginWait notes that a wait is stored.
 func (x wire) BeginWait(ctx context.Context, wait store.NewWait) (store.RunSteps, error) {
-	return through(ctx, x.w, func() (store.RunSteps, error) { return x.Store.BeginWait(ctx, wait) })
+	return through(ctx, x.w, func() (store.RunSteps, error) {
+		recorded, err := x.Store.BeginWait(ctx, wait)
+		if err != nil {
+			return recorded, err
+		}
+		return recorded, x.w.hasStored(ctx, wait.Name)
+	})
 }
 
+// GiveUp notes that the end of a wait is stored.
 func (x wire) GiveUp(ctx context.Context, holder store.Holder, name string) (store.Input, error) {
-	return through(ctx, x.w, func() (store.Input, error) { return x.Store.GiveUp(ctx, holder, name) })
+	return through(ctx, x.w, func() (store.Input, error) {
+		input, err := x.Store.GiveUp(ctx, holder, name)
+		if err != nil {
+			return input, err
+		}
+		return input, x.w.hasStored(ctx, name)
+	})
 }
 
 func (x wire) Send(ctx context.Context, input store.NewInput) (store.SendReceipt, error) {

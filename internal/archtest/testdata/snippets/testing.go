@@ -52,6 +52,35 @@ func _(
 	_ = got
 }
 
+type (
+	Order  struct{ ID int64 }
+	Charge struct{ ID string }
+)
+
+type (
+	User     struct{ Name string }
+	Approval struct{ Yes bool }
+
+	letterbox struct{ kit *durabletest.Kit }
+	drip      struct{ mail letterbox }
+)
+
+func (drip) handle(context.Context, *durable.Run[User]) error { return nil }
+
+func onboard() durable.Job[User] { return durable.NewJob[User]("onboard") }
+
+func order() durable.Job[Order] { return durable.NewJob[Order]("order") }
+
+func _(
+	t *testing.T, kit *durabletest.Kit, enqueued func(*testing.T, *durabletest.Kit) durable.RunID,
+	fulfil func(context.Context, *durable.Run[Order]) error,
+) {
+	//snippet
+	_ = wait
+}
+
+//snippet
+
 var ship = durable.NewJob[int64]("ship")
 
 //snippet
