@@ -155,6 +155,7 @@ WITH named AS MATERIALIZED (
             AND durable.metadata_matches(runs.metadata, $13::text[], $14::text[])
             AND durable.fault_contains(runs.id, runs.state, $15::text)
             AND durable.args_contain(runs.args, $16::text[])
+            AND durable.awaits_input(runs.id, runs.state, $17::text)
         ) AS passes
     FROM examined runs
     OFFSET 0
@@ -184,6 +185,7 @@ type CountMatchingParams struct {
 	MetaValues []string
 	ErrorText  string
 	ArgsTexts  []string
+	Awaits     string
 }
 
 type CountMatchingRow struct {
@@ -216,6 +218,7 @@ func (q *Queries) CountMatching(ctx context.Context, arg CountMatchingParams) ([
 		arg.MetaValues,
 		arg.ErrorText,
 		arg.ArgsTexts,
+		arg.Awaits,
 	)
 	if err != nil {
 		return nil, err
@@ -374,6 +377,7 @@ WHERE runs.id = ANY ($1::uuid[])
   AND durable.metadata_matches(runs.metadata, $12::text[], $13::text[])
   AND durable.fault_contains(runs.id, runs.state, $14::text)
   AND durable.args_contain(runs.args, $15::text[])
+  AND durable.awaits_input(runs.id, runs.state, $16::text)
 GROUP BY runs.state
 `
 
@@ -393,6 +397,7 @@ type CountTheseParams struct {
 	MetaValues []string
 	ErrorText  string
 	ArgsTexts  []string
+	Awaits     string
 }
 
 type CountTheseRow struct {
@@ -420,6 +425,7 @@ func (q *Queries) CountThese(ctx context.Context, arg CountTheseParams) ([]Count
 		arg.MetaValues,
 		arg.ErrorText,
 		arg.ArgsTexts,
+		arg.Awaits,
 	)
 	if err != nil {
 		return nil, err
@@ -599,8 +605,9 @@ WHERE runs.id < $1
   AND durable.metadata_matches(runs.metadata, $11::text[], $12::text[])
   AND durable.fault_contains(runs.id, runs.state, $13::text)
   AND durable.args_contain(runs.args, $14::text[])
+  AND durable.awaits_input(runs.id, runs.state, $15::text)
 ORDER BY runs.id DESC
-LIMIT $15
+LIMIT $16
 `
 
 type ListRunsParams struct {
@@ -618,6 +625,7 @@ type ListRunsParams struct {
 	MetaValues []string
 	ErrorText  string
 	ArgsTexts  []string
+	Awaits     string
 	Most       int32
 }
 
@@ -670,6 +678,7 @@ func (q *Queries) ListRuns(ctx context.Context, arg ListRunsParams) ([]ListRunsR
 		arg.MetaValues,
 		arg.ErrorText,
 		arg.ArgsTexts,
+		arg.Awaits,
 		arg.Most,
 	)
 	if err != nil {
@@ -769,8 +778,9 @@ WHERE runs.id = ANY ($1::uuid[])
   AND durable.metadata_matches(runs.metadata, $12::text[], $13::text[])
   AND durable.fault_contains(runs.id, runs.state, $14::text)
   AND durable.args_contain(runs.args, $15::text[])
+  AND durable.awaits_input(runs.id, runs.state, $16::text)
 ORDER BY runs.id DESC
-LIMIT $16
+LIMIT $17
 `
 
 type ListTheseParams struct {
@@ -789,6 +799,7 @@ type ListTheseParams struct {
 	MetaValues []string
 	ErrorText  string
 	ArgsTexts  []string
+	Awaits     string
 	Most       int32
 }
 
@@ -841,6 +852,7 @@ func (q *Queries) ListThese(ctx context.Context, arg ListTheseParams) ([]ListThe
 		arg.MetaValues,
 		arg.ErrorText,
 		arg.ArgsTexts,
+		arg.Awaits,
 		arg.Most,
 	)
 	if err != nil {
