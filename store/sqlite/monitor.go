@@ -98,6 +98,10 @@ func (s *Store) survey(ctx context.Context) (store.Survey, error) {
 	if err != nil {
 		return store.Survey{}, err
 	}
+	notices, err := reader.CountNotices(ctx, queries.CountNoticesParams{Most: countMost})
+	if err != nil {
+		return store.Survey{}, err
+	}
 	byName := map[laneName]*store.LaneInfo{}
 	for i := range rows {
 		row := &rows[i]
@@ -123,7 +127,12 @@ func (s *Store) survey(ctx context.Context) (store.Survey, error) {
 			info.OldestDue = &at
 		}
 	}
-	survey := store.Survey{At: instant(now), Lanes: []store.LaneInfo{}, ExpiredLeases: store.Count{N: expired}, Partial: len(rows) >= store.MaxSurveyLanes}
+	survey := store.Survey{At: instant(now), Lanes: []store.LaneInfo{}, ExpiredLeases: store.Count{N: expired}, Partial: len(rows) >= store.MaxSurveyLanes,
+		Notices: store.Count{N: notices.Notices, AtLeast: notices.Notices >= countMost}}
+	if notices.Notices > 0 {
+		oldest := instant(notices.Oldest)
+		survey.OldestNotice = &oldest
+	}
 	for _, info := range byName {
 		survey.Lanes = append(survey.Lanes, *info)
 	}
