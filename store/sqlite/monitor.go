@@ -98,10 +98,6 @@ func (s *Store) survey(ctx context.Context) (store.Survey, error) {
 	if err != nil {
 		return store.Survey{}, err
 	}
-	notices, err := reader.CountNotices(ctx, queries.CountNoticesParams{Most: countMost})
-	if err != nil {
-		return store.Survey{}, err
-	}
 	byName := map[laneName]*store.LaneInfo{}
 	for i := range rows {
 		row := &rows[i]
@@ -127,19 +123,25 @@ func (s *Store) survey(ctx context.Context) (store.Survey, error) {
 			info.OldestDue = &at
 		}
 	}
-	survey := store.Survey{At: instant(now), Lanes: []store.LaneInfo{}, ExpiredLeases: store.Count{N: expired}, Partial: len(rows) >= store.MaxSurveyLanes,
-		Notices: store.Count{N: notices.Notices, AtLeast: notices.Notices >= countMost}}
-	if notices.Notices > 0 {
-		oldest := instant(notices.Oldest)
-		survey.OldestNotice = &oldest
-	}
+	survey := store.Survey{At: instant(now), Lanes: []store.LaneInfo{}, ExpiredLeases: store.Count{N: expired}, Partial: len(rows) >= store.MaxSurveyLanes}
 	for _, info := range byName {
 		survey.Lanes = append(survey.Lanes, *info)
 	}
 	slices.SortFunc(survey.Lanes, func(a, b store.LaneInfo) int {
 		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Job, b.Job))
 	})
-	return survey, nil
+	return survey, reader.surveyNotices(ctx, &survey)
+}
+
+// surveyNotices counts notices, up to a bound, and finds the first of them.
+func (l *lookups) surveyNotices(ctx context.Context, survey *store.Survey) error {
+	notices, err := l.CountNotices(ctx, queries.CountNoticesParams{Most: countMost})
+	if err != nil || notices.Notices == 0 {
+		return err
+	}
+	oldest := instant(notices.Oldest)
+	survey.Notices, survey.OldestNotice = store.Count{N: notices.Notices, AtLeast: notices.Notices >= countMost}, &oldest
+	return nil
 }
 
 // waitingByLane counts the runs that wait for limits, up to a bound.
