@@ -196,24 +196,6 @@ language sql stable return (
     sought = ''
     OR state <> durable.succeeded() AND pg_catalog.strpos(durable.fault_of(of_run), sought) > 0
 );
-create function durable.awaits_input(of_run uuid, state smallint, sought text) returns boolean
-language sql stable return (
-    sought = ''
-    OR state = durable.pending()
-    AND EXISTS (
-        SELECT
-        FROM durable.steps
-        WHERE steps.run_id = of_run
-          AND steps.name = sought
-          AND steps.kind = durable.step_input()
-    )
-    AND NOT EXISTS (
-        SELECT
-        FROM durable.inputs
-        WHERE inputs.run_id = of_run
-          AND inputs.name = sought
-    )
-);
 create function durable.args_contain(args json, spellings text[]) returns boolean
 language sql stable return (
     pg_catalog.cardinality(spellings) = 0

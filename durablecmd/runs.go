@@ -179,7 +179,6 @@ type filterFlags struct {
 	Worker     word     `placeholder:"NAME" help:"Only runs that this worker is executing, or executed last."`
 	Error      word     `placeholder:"TEXT" help:"Only runs whose error contains this text."`
 	Args       word     `placeholder:"TEXT" help:"Only runs whose args, as they are stored, contain this text."`
-	Awaits     word     `placeholder:"NAME" help:"Only pending runs that wait for the input of this name."`
 	Meta       metaFlag `sep:"none" placeholder:"NAME=VALUE" help:"Only runs with this metadata. Repeatable."`
 	Since      *instant `placeholder:"TIME" help:"Only runs created at or after this time: 2030-01-31T08:00:00Z, or 1h for an hour ago."`
 	Until      *instant `placeholder:"TIME" help:"Only runs created before this time."`
@@ -188,14 +187,14 @@ type filterFlags struct {
 
 // given reports whether any of the flags is.
 func (f *filterFlags) given() bool {
-	return len(f.State)+len(f.Job)+len(f.Queue) > 0 || f.Tag+f.Key+f.Schedule+f.Worker+f.Error+f.Args+f.Awaits != "" || f.Meta != nil ||
+	return len(f.State)+len(f.Job)+len(f.Queue) > 0 || f.Tag+f.Key+f.Schedule+f.Worker+f.Error+f.Args != "" || f.Meta != nil ||
 		f.Since != nil || f.Until != nil || f.EndedSince != nil
 }
 
 // filter is what the flags ask for. Durations count back from now.
 func (f *filterFlags) filter(now time.Time) (durable.Filter, error) {
 	filter := durable.Filter{Jobs: f.Job, Queues: f.Queue, Tag: string(f.Tag), Since: f.Since.on(now), Until: f.Until.on(now),
-		Key: string(f.Key), Schedule: string(f.Schedule), Worker: string(f.Worker), Error: string(f.Error), Args: string(f.Args), Awaits: string(f.Awaits), Metadata: store.Metadata(f.Meta),
+		Key: string(f.Key), Schedule: string(f.Schedule), Worker: string(f.Worker), Error: string(f.Error), Args: string(f.Args), Metadata: store.Metadata(f.Meta),
 		EndedSince: f.EndedSince.on(now)}
 	for _, word := range f.State {
 		state, err := store.ParseState(word)

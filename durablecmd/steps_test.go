@@ -81,10 +81,6 @@ func TestARunThatWaitsForAnInputIsShownAndSentIt(t *testing.T) {
 	require.Contains(t, do(0, "runs", "reveal", id, "--json").stdout, `"token": "canary"`)
 	require.Contains(t, do(0, "audit", "list", "--json", "--action", "reveal").stdout, "ticket")
 
-	require.Contains(t, do(0, "runs", "list", "--awaits", "approved").stdout, id)
-	require.NotContains(t, do(0, "runs", "list", "--awaits", "charge").stdout, id)
-	require.Contains(t, do(0, "runs", "list", "--awaits", "approved", "--json").stdout, id)
-
 	require.Contains(t, do(2, "runs", "send", id, "approved", "--value", "yes").stderr, "--value: not valid JSON")
 	require.Contains(t, do(2, "runs", "send", id, "approved").stderr, "--value")
 	require.Contains(t, do(2, "runs", "send", id, "--value", "1").stderr, "the name of the input")

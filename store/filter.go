@@ -23,7 +23,6 @@ type Filter struct {
 	Error      string    // only runs whose Record.Error contains this text; empty: any
 	Args       string    // only runs whose args, as they are stored, contain this text; empty: any
 	Metadata   Metadata  // only runs whose metadata has each of these values; nil: any
-	Awaits     string    // only pending runs that wait for the input of this name; empty: any
 	EndedSince time.Time // only runs that ended at or after it; the zero time: any
 	Since      time.Time // only runs created at or after it, by the time in their ids, in milliseconds; the zero time: any
 	Until      time.Time // only runs created before it, likewise
@@ -101,14 +100,10 @@ func (f *Filter) Range() (from, below RunID, limit int, err error) {
 
 // Wanted are the states that the filter asks for.
 func (f *Filter) Wanted() []State {
-	switch {
-	case len(f.States) > 0:
-		return f.States
-	case f.Awaits != "": // no other run waits
-		return []State{Pending}
-	default:
+	if len(f.States) == 0 {
 		return States()
 	}
+	return f.States
 }
 
 // Narrow reports whether the filter asks for more than states.
@@ -117,9 +112,9 @@ func (f *Filter) Narrow() bool {
 }
 
 // Selects reports whether the filter asks for a key, a schedule, a worker, an
-// error, args, an input, metadata or an end.
+// error, args, metadata or an end.
 func (f *Filter) Selects() bool {
-	return f.Key+f.Schedule+f.Worker+f.Error+f.Args+f.Awaits != "" || len(f.Metadata) > 0 || !f.EndedSince.IsZero()
+	return f.Key+f.Schedule+f.Worker+f.Error+f.Args != "" || len(f.Metadata) > 0 || !f.EndedSince.IsZero()
 }
 
 // ArgsSpellings are the spellings in which JSON may have the text that is searched for in
@@ -154,7 +149,6 @@ func (f *Filter) words() map[string]any {
 	add("worker", f.Worker != "", f.Worker)
 	add("error", f.Error != "", f.Error)
 	add("args", f.Args != "", f.Args)
-	add("awaits", f.Awaits != "", f.Awaits)
 	add("metadata", len(f.Metadata) > 0, f.Metadata)
 	add("ended_since", !f.EndedSince.IsZero(), f.EndedSince.UTC())
 	add("since", !f.Since.IsZero(), f.Since.UTC())
@@ -178,12 +172,12 @@ func (f *Filter) checkWords() error {
 			return fmt.Errorf("%w: %v is not the state of a run", ErrInvalid, state)
 		}
 	}
-	for _, text := range slices.Concat(f.Jobs, f.Queues, []string{f.Tag, f.Key, f.Schedule, f.Worker, f.Awaits}) {
+	for _, text := range slices.Concat(f.Jobs, f.Queues, []string{f.Tag, f.Key, f.Schedule, f.Worker}) {
 		if len(text) > longestWord {
 			return fmt.Errorf("%w: %q: want at most %d bytes", ErrInvalid, storable.Clip(text, 150), longestWord)
 		}
 	}
-	for _, text := range slices.Concat(f.Jobs, f.Queues, []string{f.Tag, f.Key, f.Schedule, f.Worker, f.Awaits, f.Error, f.Args}) {
+	for _, text := range slices.Concat(f.Jobs, f.Queues, []string{f.Tag, f.Key, f.Schedule, f.Worker, f.Error, f.Args}) {
 		if !storable.IsText(text) {
 			return fmt.Errorf("%w: %q: want text without NUL", ErrInvalid, storable.Clip(text, 150))
 		}

@@ -9,4 +9,3 @@ AND (
 AND durable.metadata_matches(runs.metadata, @meta_names::text[], @meta_values::text[])
 AND durable.fault_contains(runs.id, runs.state, @error_text::text)
 AND durable.args_contain(runs.args, @args_texts::text[])
-AND durable.awaits_input(runs.id, runs.state, @awaits::text)

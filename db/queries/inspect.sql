@@ -112,7 +112,6 @@ WHERE runs.id < @below
   AND durable.metadata_matches(runs.metadata, @meta_names::text[], @meta_values::text[])
   AND durable.fault_contains(runs.id, runs.state, @error_text::text)
   AND durable.args_contain(runs.args, @args_texts::text[])
-  AND durable.awaits_input(runs.id, runs.state, @awaits::text)
 -- end
 ORDER BY runs.id DESC
 LIMIT @most;
@@ -236,7 +235,6 @@ WHERE runs.id = ANY (@ids::uuid[])
   AND durable.metadata_matches(runs.metadata, @meta_names::text[], @meta_values::text[])
   AND durable.fault_contains(runs.id, runs.state, @error_text::text)
   AND durable.args_contain(runs.args, @args_texts::text[])
-  AND durable.awaits_input(runs.id, runs.state, @awaits::text)
 -- end
 ORDER BY runs.id DESC
 LIMIT @most;
@@ -395,7 +393,6 @@ WITH named AS MATERIALIZED (
             AND durable.metadata_matches(runs.metadata, @meta_names::text[], @meta_values::text[])
             AND durable.fault_contains(runs.id, runs.state, @error_text::text)
             AND durable.args_contain(runs.args, @args_texts::text[])
-            AND durable.awaits_input(runs.id, runs.state, @awaits::text)
 -- end
         ) AS passes
     FROM examined runs
@@ -429,7 +426,6 @@ WHERE runs.id = ANY (@ids::uuid[])
   AND durable.metadata_matches(runs.metadata, @meta_names::text[], @meta_values::text[])
   AND durable.fault_contains(runs.id, runs.state, @error_text::text)
   AND durable.args_contain(runs.args, @args_texts::text[])
-  AND durable.awaits_input(runs.id, runs.state, @awaits::text)
 -- end
 GROUP BY runs.state;
 

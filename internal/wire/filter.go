@@ -10,13 +10,13 @@ import (
 
 // FilterParams are the parameters that Runs reads: the words of the commands' flags.
 func FilterParams() []string {
-	return []string{"state", "job", "queue", "tag", "key", "schedule", "worker", "error", "args", "awaits", "metadata", "id", "since", "until", "ended_since", "cursor", "limit"}
+	return []string{"state", "job", "queue", "tag", "key", "schedule", "worker", "error", "args", "metadata", "id", "since", "until", "ended_since", "cursor", "limit"}
 }
 
 // Runs is the filter of a list of runs.
 func (p *Params) Runs() store.Filter {
 	f := store.Filter{Jobs: p.Texts("job"), Queues: p.Texts("queue"), Tag: p.Text("tag"), Key: p.Text("key"), Schedule: p.Text("schedule"),
-		Worker: p.Text("worker"), Error: p.Text("error"), Args: p.Text("args"), Awaits: p.Text("awaits"), Metadata: p.metadata("metadata"),
+		Worker: p.Text("worker"), Error: p.Text("error"), Args: p.Text("args"), Metadata: p.metadata("metadata"),
 		Since: p.Instant("since"), Until: p.Instant("until"), EndedSince: p.Instant("ended_since"),
 		Before: p.ID("cursor"), Limit: int(p.Number("limit", 1, store.LargestPage, 0))}
 	for _, word := range p.Texts("state") {
@@ -94,7 +94,6 @@ type Filter struct {
 	Worker     text           `json:"worker,omitempty"`
 	Error      text           `json:"error,omitempty"`
 	Args       text           `json:"args,omitempty"`
-	Awaits     text           `json:"awaits,omitempty"`
 	Metadata   store.Metadata `json:"metadata,omitempty"`
 	ID         []store.RunID  `json:"id,omitempty"`
 	Since      when           `json:"since,omitzero"`
@@ -105,13 +104,13 @@ type Filter struct {
 // FilterOf is a filter as it is written in JSON.
 func FilterOf(f store.Filter) Filter {
 	return Filter{State: f.States, Job: f.Jobs, Queue: f.Queues, Tag: text(f.Tag), Key: text(f.Key), Schedule: text(f.Schedule),
-		Worker: text(f.Worker), Error: text(f.Error), Args: text(f.Args), Awaits: text(f.Awaits),
+		Worker: text(f.Worker), Error: text(f.Error), Args: text(f.Args),
 		Metadata: f.Metadata, ID: f.IDs, Since: when{f.Since}, Until: when{f.Until}, EndedSince: when{f.EndedSince}}
 }
 
 // Filter is the filter that was read from JSON.
 func (f Filter) Filter() store.Filter {
 	return store.Filter{States: f.State, Jobs: f.Job, Queues: f.Queue, Tag: string(f.Tag), Key: string(f.Key), Schedule: string(f.Schedule),
-		Worker: string(f.Worker), Error: string(f.Error), Args: string(f.Args), Awaits: string(f.Awaits),
+		Worker: string(f.Worker), Error: string(f.Error), Args: string(f.Args),
 		Metadata: f.Metadata, IDs: f.ID, Since: f.Since.Time, Until: f.Until.Time, EndedSince: f.EndedSince.Time}
 }

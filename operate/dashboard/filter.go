@@ -19,7 +19,7 @@ var plainPath = regexp.MustCompile(`^[a-z]+(/[0-9a-z-]+)*$`)
 // filterOf reads which runs an address asks for, in the words of the commands.
 func filterOf(form url.Values, now time.Time) (store.Filter, error) {
 	filter := store.Filter{Jobs: given(form["job"]), Queues: given(form["queue"]), Tag: strings.TrimSpace(form.Get("tag")), Key: form.Get("key"),
-		Schedule: strings.TrimSpace(form.Get("schedule")), Worker: strings.TrimSpace(form.Get("worker")), Error: form.Get("error"), Args: form.Get("args"), Awaits: form.Get("awaits")}
+		Schedule: strings.TrimSpace(form.Get("schedule")), Worker: strings.TrimSpace(form.Get("worker")), Error: form.Get("error"), Args: form.Get("args")}
 	for _, text := range given(form["metadata"]) {
 		name, value, err := store.ParseMetadata(text)
 		if err != nil {
@@ -81,7 +81,7 @@ func instantOf(text string, now time.Time) (time.Time, error) {
 
 // conditions are the parameters of a list of runs, its cursor left out.
 func conditions() []string {
-	return []string{"state", "job", "queue", "tag", "key", "schedule", "worker", "error", "args", "awaits", "metadata", "since", "until", "ended_since"}
+	return []string{"state", "job", "queue", "tag", "key", "schedule", "worker", "error", "args", "metadata", "since", "until", "ended_since"}
 }
 
 // words are the parameters of a filter.
@@ -96,7 +96,7 @@ func words(f store.Filter) url.Values {
 	for _, queue := range f.Queues {
 		values.Add("queue", queue)
 	}
-	for name, value := range map[string]string{"tag": f.Tag, "key": f.Key, "schedule": f.Schedule, "worker": f.Worker, "error": f.Error, "args": f.Args, "awaits": f.Awaits} {
+	for name, value := range map[string]string{"tag": f.Tag, "key": f.Key, "schedule": f.Schedule, "worker": f.Worker, "error": f.Error, "args": f.Args} {
 		if value != "" {
 			values.Set(name, value)
 		}

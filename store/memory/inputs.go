@@ -44,12 +44,6 @@ func (r *run) input(name string) *sentInput {
 	return nil
 }
 
-// awaits reports whether the run waits for an input of a name.
-func (r *run) awaits(name string) bool {
-	step := r.step(name)
-	return r.state == store.Pending && step != nil && step.Kind == store.StepInput && r.input(name) == nil
-}
-
 func (r *run) inputsOf() (inputs []store.Input) {
 	for i := range r.inputs {
 		inputs = append(inputs, r.inputs[i].copied())

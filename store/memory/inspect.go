@@ -78,9 +78,6 @@ func selected(filter *store.Filter, r *run) bool {
 	if spellings := filter.ArgsSpellings(); spellings != nil && !slices.ContainsFunc(spellings, func(text string) bool { return strings.Contains(string(r.args), text) }) {
 		return false
 	}
-	if filter.Awaits != "" && !r.awaits(filter.Awaits) {
-		return false
-	}
 	return (filter.Key == "" || r.key == filter.Key) && (filter.Schedule == "" || r.schedule == filter.Schedule) &&
 		(filter.Worker == "" || r.worker == filter.Worker) && (filter.EndedSince.IsZero() || !r.finishedAt.IsZero() && !r.finishedAt.Before(filter.EndedSince))
 }

@@ -164,7 +164,7 @@ func choiceOf(filter *store.Filter) string {
 	if len(filter.Metadata) > 0 {
 		choice["metadata"] = filter.Metadata
 	}
-	for name, text := range map[string]string{"key": filter.Key, "schedule": filter.Schedule, "worker": filter.Worker, "error": filter.Error, "awaits": filter.Awaits} {
+	for name, text := range map[string]string{"key": filter.Key, "schedule": filter.Schedule, "worker": filter.Worker, "error": filter.Error} {
 		if text != "" {
 			choice[name] = text
 		}

@@ -113,23 +113,6 @@ WHERE runs.id < @below
           )
       )
       AND (
-          json_extract(@chosen, '$.awaits') IS NULL
-          OR runs.state = 0
-          AND EXISTS (
-              SELECT 1
-              FROM steps
-              WHERE steps.run_id = runs.id
-                AND steps.name = json_extract(@chosen, '$.awaits')
-                AND steps.kind = 4
-          )
-          AND NOT EXISTS (
-              SELECT 1
-              FROM inputs
-              WHERE inputs.run_id = runs.id
-                AND inputs.name = json_extract(@chosen, '$.awaits')
-          )
-      )
-      AND (
           json_extract(@chosen, '$.error') IS NULL
           OR runs.state <> 2 AND instr(
               coalesce(
@@ -216,23 +199,6 @@ WHERE problems.run_id < @below
               FROM json_each(runs.metadata) noted
               WHERE noted.key = wanted.key
                 AND noted.value = wanted.value
-          )
-      )
-      AND (
-          json_extract(@chosen, '$.awaits') IS NULL
-          OR runs.state = 0
-          AND EXISTS (
-              SELECT 1
-              FROM steps
-              WHERE steps.run_id = runs.id
-                AND steps.name = json_extract(@chosen, '$.awaits')
-                AND steps.kind = 4
-          )
-          AND NOT EXISTS (
-              SELECT 1
-              FROM inputs
-              WHERE inputs.run_id = runs.id
-                AND inputs.name = json_extract(@chosen, '$.awaits')
           )
       )
       AND (

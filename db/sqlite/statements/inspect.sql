@@ -156,23 +156,6 @@ SELECT
                     )
                 )
                 AND (
-                    json_extract(?8, '$.awaits') IS NULL
-                    OR runs.state = 0
-                    AND EXISTS (
-                        SELECT 1
-                        FROM steps
-                        WHERE steps.run_id = runs.id
-                          AND steps.name = json_extract(?8, '$.awaits')
-                          AND steps.kind = 4
-                    )
-                    AND NOT EXISTS (
-                        SELECT 1
-                        FROM inputs
-                        WHERE inputs.run_id = runs.id
-                          AND inputs.name = json_extract(?8, '$.awaits')
-                    )
-                )
-                AND (
                     json_extract(?8, '$.error') IS NULL
                     OR runs.state <> 2 AND instr(
                         coalesce(
@@ -252,23 +235,6 @@ WHERE runs.id >= ?2
               FROM json_each(runs.metadata) AS noted
               WHERE noted.key = wanted.key
                 AND noted.value = wanted.value
-          )
-      )
-      AND (
-          json_extract(?8, '$.awaits') IS NULL
-          OR runs.state = 0
-          AND EXISTS (
-              SELECT 1
-              FROM steps
-              WHERE steps.run_id = runs.id
-                AND steps.name = json_extract(?8, '$.awaits')
-                AND steps.kind = 4
-          )
-          AND NOT EXISTS (
-              SELECT 1
-              FROM inputs
-              WHERE inputs.run_id = runs.id
-                AND inputs.name = json_extract(?8, '$.awaits')
           )
       )
       AND (

@@ -121,7 +121,7 @@ class Client:
         """How far a change is."""
         return self._call("GET", f"/bulk/{urllib.parse.quote(str(n), safe='')}", {}, {})
 
-    def count_runs(self, *, state=None, job=None, queue=None, tag=None, key=None, schedule=None, worker=None, error=None, args=None, awaits=None, metadata=None, id=None, since=None, until=None, ended_since=None, cursor=None, limit=None):
+    def count_runs(self, *, state=None, job=None, queue=None, tag=None, key=None, schedule=None, worker=None, error=None, args=None, metadata=None, id=None, since=None, until=None, ended_since=None, cursor=None, limit=None):
         """Count runs by state. Each number says whether it is exact.
 
         state: Only runs in these states.
@@ -142,8 +142,6 @@ class Client:
 
         args: Only runs whose args, as they are stored, contain this text; for roles that see args.
 
-        awaits: Only pending runs that wait for the input of this name.
-
         metadata: Only runs whose metadata has this value; repeated: has all of them.
 
         id: Only these runs.
@@ -156,7 +154,7 @@ class Client:
 
         cursor: The next of an earlier page.
         """
-        return self._call("GET", "/counts", {"state": state, "job": job, "queue": queue, "tag": tag, "key": key, "schedule": schedule, "worker": worker, "error": error, "args": args, "awaits": awaits, "metadata": metadata, "id": id, "since": since, "until": until, "ended_since": ended_since, "cursor": cursor, "limit": limit}, {})
+        return self._call("GET", "/counts", {"state": state, "job": job, "queue": queue, "tag": tag, "key": key, "schedule": schedule, "worker": worker, "error": error, "args": args, "metadata": metadata, "id": id, "since": since, "until": until, "ended_since": ended_since, "cursor": cursor, "limit": limit}, {})
 
     def events(self):
         """Hints that something has changed, as server-sent events.
@@ -294,7 +292,7 @@ class Client:
         """
         return self._call("POST", "/queues/set", {}, {}, body)
 
-    def list_runs(self, *, state=None, job=None, queue=None, tag=None, key=None, schedule=None, worker=None, error=None, args=None, awaits=None, metadata=None, id=None, since=None, until=None, ended_since=None, cursor=None, limit=None):
+    def list_runs(self, *, state=None, job=None, queue=None, tag=None, key=None, schedule=None, worker=None, error=None, args=None, metadata=None, id=None, since=None, until=None, ended_since=None, cursor=None, limit=None):
         """List runs, newest first. A page may be short, or empty; next is null at the end.
 
         state: Only runs in these states.
@@ -315,8 +313,6 @@ class Client:
 
         args: Only runs whose args, as they are stored, contain this text; for roles that see args.
 
-        awaits: Only pending runs that wait for the input of this name.
-
         metadata: Only runs whose metadata has this value; repeated: has all of them.
 
         id: Only these runs.
@@ -329,7 +325,7 @@ class Client:
 
         cursor: The next of an earlier page.
         """
-        return self._call("GET", "/runs", {"state": state, "job": job, "queue": queue, "tag": tag, "key": key, "schedule": schedule, "worker": worker, "error": error, "args": args, "awaits": awaits, "metadata": metadata, "id": id, "since": since, "until": until, "ended_since": ended_since, "cursor": cursor, "limit": limit}, {})
+        return self._call("GET", "/runs", {"state": state, "job": job, "queue": queue, "tag": tag, "key": key, "schedule": schedule, "worker": worker, "error": error, "args": args, "metadata": metadata, "id": id, "since": since, "until": until, "ended_since": ended_since, "cursor": cursor, "limit": limit}, {})
 
     def enqueue(self, body, *, idempotency_key=None, traceparent=None, tracestate=None):
         """Enqueue one run, or up to 1,000 in one transaction.

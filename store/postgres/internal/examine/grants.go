@@ -57,7 +57,7 @@ var privileges = map[Role][]privilege{
 	},
 	RoleProducer: {
 		{"SELECT", "meta, jobs, lanes, queues, runs, ready, waiting, unique_keys, workers, schedules, problems, attempts, progress, limits, limit_lanes, permits"},
-		{"SELECT (run_id, name, kind)", "steps"},
+		{"SELECT (run_id)", "steps"},
 		{"SELECT (run_id, name, n, size, digest)", "inputs"},
 		{"INSERT", "lanes, queues, runs, ready, waiting, turns, limit_lanes, unique_keys, inputs, notices, schedules, skips"},
 		{"UPDATE (name)", "queues"},

@@ -155,7 +155,6 @@ WITH named AS MATERIALIZED (
             AND durable.metadata_matches(runs.metadata, $13::text[], $14::text[])
             AND durable.fault_contains(runs.id, runs.state, $15::text)
             AND durable.args_contain(runs.args, $16::text[])
-            AND durable.awaits_input(runs.id, runs.state, $17::text)
         ) AS passes
     FROM examined runs
     OFFSET 0
@@ -185,7 +184,6 @@ type CountMatchingParams struct {
 	MetaValues []string
 	ErrorText  string
 	ArgsTexts  []string
-	Awaits     string
 }
 
 type CountMatchingRow struct {
@@ -218,7 +216,6 @@ func (q *Queries) CountMatching(ctx context.Context, arg CountMatchingParams) ([
 		arg.MetaValues,
 		arg.ErrorText,
 		arg.ArgsTexts,
-		arg.Awaits,
 	)
 	if err != nil {
 		return nil, err
@@ -377,7 +374,6 @@ WHERE runs.id = ANY ($1::uuid[])
   AND durable.metadata_matches(runs.metadata, $12::text[], $13::text[])
   AND durable.fault_contains(runs.id, runs.state, $14::text)
   AND durable.args_contain(runs.args, $15::text[])
-  AND durable.awaits_input(runs.id, runs.state, $16::text)
 GROUP BY runs.state
 `
 
@@ -397,7 +393,6 @@ type CountTheseParams struct {
 	MetaValues []string
 	ErrorText  string
 	ArgsTexts  []string
-	Awaits     string
 }
 
 type CountTheseRow struct {
@@ -425,7 +420,6 @@ func (q *Queries) CountThese(ctx context.Context, arg CountTheseParams) ([]Count
 		arg.MetaValues,
 		arg.ErrorText,
 		arg.ArgsTexts,
-		arg.Awaits,
 	)
 	if err != nil {
 		return nil, err
@@ -605,9 +599,8 @@ WHERE runs.id < $1
   AND durable.metadata_matches(runs.metadata, $11::text[], $12::text[])
   AND durable.fault_contains(runs.id, runs.state, $13::text)
   AND durable.args_contain(runs.args, $14::text[])
-  AND durable.awaits_input(runs.id, runs.state, $15::text)
 ORDER BY runs.id DESC
-LIMIT $16
+LIMIT $15
 `
 
 type ListRunsParams struct {
@@ -625,7 +618,6 @@ type ListRunsParams struct {
 	MetaValues []string
 	ErrorText  string
 	ArgsTexts  []string
-	Awaits     string
 	Most       int32
 }
 
@@ -678,7 +670,6 @@ func (q *Queries) ListRuns(ctx context.Context, arg ListRunsParams) ([]ListRunsR
 		arg.MetaValues,
 		arg.ErrorText,
 		arg.ArgsTexts,
-		arg.Awaits,
 		arg.Most,
 	)
 	if err != nil {
@@ -778,9 +769,8 @@ WHERE runs.id = ANY ($1::uuid[])
   AND durable.metadata_matches(runs.metadata, $12::text[], $13::text[])
   AND durable.fault_contains(runs.id, runs.state, $14::text)
   AND durable.args_contain(runs.args, $15::text[])
-  AND durable.awaits_input(runs.id, runs.state, $16::text)
 ORDER BY runs.id DESC
-LIMIT $17
+LIMIT $16
 `
 
 type ListTheseParams struct {
@@ -799,7 +789,6 @@ type ListTheseParams struct {
 	MetaValues []string
 	ErrorText  string
 	ArgsTexts  []string
-	Awaits     string
 	Most       int32
 }
 
@@ -852,7 +841,6 @@ func (q *Queries) ListThese(ctx context.Context, arg ListTheseParams) ([]ListThe
 		arg.MetaValues,
 		arg.ErrorText,
 		arg.ArgsTexts,
-		arg.Awaits,
 		arg.Most,
 	)
 	if err != nil {

@@ -72,11 +72,6 @@ func (r *Reader) lister(to conn.Sender, filter *store.Filter) (*lister, error) {
 	if err != nil {
 		return nil, err
 	}
-	if filter.Awaits != "" {
-		only := *filter
-		only.States = filter.Wanted()
-		filter = &only
-	}
 	l := &lister{reader: r, to: to, filter: filter, from: from, below: below, limit: limit, states: make([]int16, len(filter.States)),
 		allLanes: len(filter.Jobs)+len(filter.Queues) == 0}
 	for i, state := range filter.States {
@@ -173,7 +168,7 @@ func (l *lister) selected() []any {
 	for name, value := range l.filter.Metadata {
 		names, values = append(names, name), append(values, value)
 	}
-	return []any{l.filter.Key, l.filter.Schedule, l.filter.Worker, conn.TimeOrNull(l.filter.EndedSince), names, values, l.filter.Error, conn.OrEmpty(l.filter.ArgsSpellings()), l.filter.Awaits}
+	return []any{l.filter.Key, l.filter.Schedule, l.filter.Worker, conn.TimeOrNull(l.filter.EndedSince), names, values, l.filter.Error, conn.OrEmpty(l.filter.ArgsSpellings())}
 }
 
 // named lists runs of a key, or of a schedule, through its index.

@@ -253,23 +253,6 @@ WHERE problems.run_id < ?1
           )
       )
       AND (
-          json_extract(?7, '$.awaits') IS NULL
-          OR runs.state = 0
-          AND EXISTS (
-              SELECT 1
-              FROM steps
-              WHERE steps.run_id = runs.id
-                AND steps.name = json_extract(?7, '$.awaits')
-                AND steps.kind = 4
-          )
-          AND NOT EXISTS (
-              SELECT 1
-              FROM inputs
-              WHERE inputs.run_id = runs.id
-                AND inputs.name = json_extract(?7, '$.awaits')
-          )
-      )
-      AND (
           json_extract(?7, '$.error') IS NULL
           OR runs.state <> 2 AND instr(
               coalesce(
@@ -447,23 +430,6 @@ WHERE runs.id < ?1
               FROM json_each(runs.metadata) noted
               WHERE noted.key = wanted.key
                 AND noted.value = wanted.value
-          )
-      )
-      AND (
-          json_extract(?7, '$.awaits') IS NULL
-          OR runs.state = 0
-          AND EXISTS (
-              SELECT 1
-              FROM steps
-              WHERE steps.run_id = runs.id
-                AND steps.name = json_extract(?7, '$.awaits')
-                AND steps.kind = 4
-          )
-          AND NOT EXISTS (
-              SELECT 1
-              FROM inputs
-              WHERE inputs.run_id = runs.id
-                AND inputs.name = json_extract(?7, '$.awaits')
           )
       )
       AND (
