@@ -28,7 +28,7 @@ func inputTests() map[string]func(*testing.T, *fixture) {
 		"inputs and deadlines race to one outcome":              inputRace,
 		"every run that waits is released when its input comes": inputEveryOne,
 		"an input that a person has sent is in the audit log":   inputAudited,
-		"a survey counts inputs that nobody has looked at":      inputNoticed,
+		"a survey counts inputs that no worker has looked at":   inputNoticed,
 	}
 }
 
@@ -171,7 +171,7 @@ func inputNoticed(t *testing.T, f *fixture) {
 	f.advance(2 * time.Minute)
 	survey := f.survey()
 	if survey.Notices.N != 1 || survey.OldestNotice == nil {
-		t.Fatalf("an input that nobody has looked at: %+v", survey)
+		t.Fatalf("an input that no worker has looked at: %+v", survey)
 	}
 	if late := survey.At.Sub(*survey.OldestNotice); late < time.Minute || late > 3*time.Minute {
 		t.Errorf("it has been to be looked at for %v", late)
