@@ -14,8 +14,7 @@ import (
 )
 
 // Each execution of a step is counted once, by what became of it, and none of a step that is
-// found recorded; runs that are sent what they wait for while they execute are counted when they
-// are released.
+// found recorded.
 func TestStep_IsCountedByItsResult(t *testing.T) {
 	tally := observe.NewTally()
 	var fails counted
