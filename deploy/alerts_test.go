@@ -52,6 +52,7 @@ func alarms() []alarm {
 		{"Outages", outages, []string{`durable_store_outage_seconds_total 0x5 0+30x20`}, above(60), "5m", "10m", `instance="a"`,
 			"The database often does not answer the worker on a"},
 		{"LeasesExpired", leasesExpired, []string{`durable_leases_expired 2x20`}, above(0), "4m", "6m", "", "2 leases have expired, and no worker takes their runs back"},
+		{"NoticesOld", inputsUnseen, []string{`durable_notices_oldest_seconds 90x20`}, above(60), "0m", "2m", "", "Inputs were sent, and no worker has released their runs for 1m 30s"},
 		{"OldestDue", nothingServes, []string{`durable_queue_oldest_due_seconds{queue="default"} 400x30`, `durable_queue_paused{queue="default"} 0x30`}, above(300),
 			"9m", "11m", `queue="default"`, "The oldest run on queue default has been due for 6m 40s"},
 		{"DeadRuns", runsDie, []string{`durable_runs_settled_total{` + lane + `,outcome="dead"} 0x5 1x20`}, above(0), "4m", "8m", lane, "Runs of job mail died"},

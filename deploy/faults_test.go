@@ -104,7 +104,7 @@ func (s *site) snapshot() metrics.Snapshot {
 	shown := metrics.Snapshot{Totals: s.tally.Totals(), Locks: s.locks}
 	if d := s.sample; d != nil {
 		shown.Database = &metrics.Database{Age: time.Since(s.readAt), At: d.Survey.At, Lanes: d.Survey.Lanes, Unserved: d.Unserved, Alive: d.Alive, Silent: d.Silent,
-			ExpiredLeases: d.Survey.ExpiredLeases, Limits: d.Limits, Flagged: d.Flagged, Lateness: d.Lateness}
+			ExpiredLeases: d.Survey.ExpiredLeases, Notices: d.Survey.Notices, OldestNotice: d.Survey.OldestNotice, Limits: d.Limits, Flagged: d.Flagged, Lateness: d.Lateness}
 	}
 	if s.worker != nil {
 		w := s.worker.Status()
@@ -273,6 +273,17 @@ func (s *site) crash() {
 
 func leasesExpired(_ *testing.T, s *site) {
 	s.crash()
+	s.pass(5 * time.Minute)
+}
+
+// inputsUnseen sends an input to a run whose worker is gone.
+func inputsUnseen(t *testing.T, s *site) {
+	s.crash()
+	page, err := s.db.Runs(t.Context(), store.Filter{})
+	require.NoError(t, err)
+	require.Len(t, page.Runs, 1)
+	_, err = s.db.Send(t.Context(), store.NewInput{Run: page.Runs[0].ID, Name: "approved", Value: []byte(`1`)})
+	require.NoError(t, err)
 	s.pass(5 * time.Minute)
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/stepping"
 	"github.com/durable-worker/durable-worker/internal/storable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/observe"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -204,11 +205,34 @@ func (x *execution) step(ctx context.Context, name string, options []StepOption,
 	if fresh.Value, err = x.book().Sealed(name, value); err != nil {
 		return nil, err
 	}
-	record, err := x.book().Record(ctx, fresh)
+	record, err := x.record(ctx, fresh)
 	if err != nil {
 		return nil, err
 	}
 	return x.resultOf(record, name)
+}
+
+// record stores a step that was executed, and counts it.
+func (x *execution) record(ctx context.Context, fresh store.NewStep) (store.StepRecord, error) {
+	ended := x.w.config.Elapsed()
+	record, err := x.book().Record(ctx, fresh)
+	if err == nil {
+		x.w.config.Tally.StepWritten(x.w.config.Elapsed() - ended)
+		x.counts.Stepped(stepResult(fresh.Kind))
+	}
+	return record, err
+}
+
+// stepResult is how a step of a kind that an execution records has ended.
+func stepResult(kind store.StepKind) observe.StepResult {
+	switch kind {
+	case store.StepTried:
+		return observe.StepTried
+	case store.StepFailed:
+		return observe.StepFailed
+	default:
+		return observe.StepDone
+	}
 }
 
 // tryStep executes a step once.
@@ -253,9 +277,9 @@ func (x *execution) stepFailed(ctx context.Context, fresh store.NewStep, policy 
 		return unstorable.error
 	case ctx.Err() != nil, stepping.ParkedAt(err) != nil, Final(err): // interrupted; or of a step within it
 		return err
-	case asked != nil && asked.kind != store.Failure && asked.kind != store.Death:
-		return err
-	case policy.attempts == 0 && (asked == nil || asked.kind != store.Death):
+	case asked != nil && asked.kind != store.Failure && asked.kind != store.Death,
+		policy.attempts == 0 && (asked == nil || asked.kind != store.Death):
+		x.counts.Stepped(observe.StepError)
 		return err
 	}
 	fresh.Tries = min(fresh.Tries+1, store.MaxStepTries)
@@ -263,7 +287,7 @@ func (x *execution) stepFailed(ctx context.Context, fresh store.NewStep, policy 
 	if fresh.Kind = store.StepTried; asked != nil && asked.kind == store.Death || fresh.Tries >= policy.attempts {
 		fresh.Kind = store.StepFailed
 	}
-	record, failed := x.book().Record(ctx, fresh)
+	record, failed := x.record(ctx, fresh)
 	if failed != nil {
 		return failed
 	}
@@ -299,6 +323,7 @@ func (x *execution) stepIn(ctx context.Context, tx Tx, name string, do func(cont
 	began := x.w.config.Elapsed()
 	value, err := do(ctx)
 	if err != nil {
+		x.counts.Stepped(observe.StepError)
 		return nil, err
 	}
 	fresh := store.NewStep{Holder: x.holder(), Name: name, Kind: store.StepDone, Took: x.w.config.Elapsed() - began}
@@ -308,5 +333,6 @@ func (x *execution) stepIn(ctx context.Context, tx Tx, name string, do func(cont
 	if err := tx.RecordStep(ctx, fresh); err != nil {
 		return nil, fmt.Errorf("step %q: %w", name, err)
 	}
+	x.counts.Stepped(observe.StepDone)
 	return value, nil
 }

@@ -130,5 +130,6 @@ func (w *Worker) release(ctx context.Context, looks []store.Look) (store.Release
 	defer cancel()
 	result, err := w.store.Release(bounded, store.ReleaseRequest{Look: looks, Limit: stepping.MostTaken})
 	w.observeCall(err)
+	w.config.Tally.Released(result.Released)
 	return result, err
 }

@@ -52,7 +52,7 @@ func (s *sampler) latest(ctx context.Context) *metrics.Database {
 		return nil
 	}
 	return &metrics.Database{Age: s.now() - s.readAt, At: s.sample.Survey.At, Lanes: s.sample.Survey.Lanes, Unserved: s.sample.Unserved,
-		Alive: s.sample.Alive, Silent: s.sample.Silent, ExpiredLeases: s.sample.Survey.ExpiredLeases, Limits: s.sample.Limits,
+		Alive: s.sample.Alive, Silent: s.sample.Silent, ExpiredLeases: s.sample.Survey.ExpiredLeases, Notices: s.sample.Survey.Notices, OldestNotice: s.sample.Survey.OldestNotice, Limits: s.sample.Limits,
 		Flagged: s.sample.Flagged, Lateness: s.sample.Lateness}
 }
 

@@ -98,6 +98,8 @@ func TestARunThatWaitsForAnInputIsShownAndSentIt(t *testing.T) {
 	eventually(t, env, "succeeded", "runs", "show", id)
 	require.Regexp(t, `(?m)^note +\S+ ago +\S+@\S+ +7 +{"a":1}$`, do(0, "runs", "steps", id, "--values").stdout)
 	require.NotContains(t, do(0, "runs", "show", id).stdout, "waits for")
+	require.Regexp(t, id+` +send_input`, do(0, "audit", "list", "--action", "send_input").stdout)
+	require.Contains(t, do(0, "audit", "list", "--json", "--action", "send_input").stdout, `"input": "approved"`)
 	require.Contains(t, do(1, "runs", "send", id, "late", "--value", "1").stderr, "conflict: input \"late\" of run "+id+": the run has ended")
 	s.signal()
 	require.Equal(t, 0, s.ends())

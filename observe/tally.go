@@ -21,10 +21,12 @@ type Tally struct {
 	calls family[callKey, classes]
 	locks family[string, lockCounts]
 
-	claims *classes // runs of each claim
-	losses [len(lossKinds)]atomic.Int64
-	alive  atomic.Int64 // workers, as the store has last answered
-	ahead  atomic.Int64 // of the store's clock over this machine's, nanoseconds
+	claims     *classes     // runs of each claim
+	stepWrites *classes     // nanoseconds
+	released   atomic.Int64 // runs whose inputs had come
+	losses     [len(lossKinds)]atomic.Int64
+	alive      atomic.Int64 // workers, as the store has last answered
+	ahead      atomic.Int64 // of the store's clock over this machine's, nanoseconds
 
 	degraded atomic.Int64 // time in which lockers could not ask their store, nanoseconds
 
@@ -39,7 +41,7 @@ const (
 
 // NewTally returns an empty Tally.
 func NewTally() *Tally {
-	t := &Tally{claims: newClasses(claimBounds()), reported: map[laneKey]store.Tally{}}
+	t := &Tally{claims: newClasses(claimBounds()), stepWrites: newClasses(callBounds()), reported: map[laneKey]store.Tally{}}
 	t.lanes.init(store.MaxReportLanes, laneKey{store.OtherLanes, store.OtherLanes}, t.newLane)
 	t.calls.init(callsMost, callKey{verb: store.OtherLanes}, func() *classes { return newClasses(callBounds()) })
 	t.locks.init(locksMost, store.OtherLanes, newLockCounts)
@@ -97,6 +99,7 @@ type LaneCounts struct {
 	enqueued, crashed, refused, executing atomic.Int64
 
 	outcomes   [int(store.Misfit) + 1]atomic.Int64 // by kind
+	steps      [stepResults]atomic.Int64           // by result
 	wait, took *classes                            // nanoseconds
 }
 

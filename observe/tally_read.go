@@ -28,13 +28,16 @@ func (t *Tally) Take() []store.LaneTally {
 
 // Totals are what was done since the program has begun.
 type Totals struct {
-	Lanes    []LaneTotals // by queue and job
-	Calls    []CallTotals // of the store, by verb
-	Locks    []LockTotals // by name
-	Claims   Classes      // by the number of runs that they got
-	Lost     map[LossKind]int64
-	Degraded time.Duration // in which lockers could not ask their store
-	Alive    int64         // workers, as the store answered to the last report; zero: not known
+	Lanes  []LaneTotals // by queue and job
+	Calls  []CallTotals // of the store, by verb
+	Locks  []LockTotals // by name
+	Claims Classes      // by the number of runs that they got
+	// StepWrites are the times from the end of a step until it was recorded; nanoseconds.
+	StepWrites Classes
+	Released   int64 // runs that were made due because their inputs had come
+	Lost       map[LossKind]int64
+	Degraded   time.Duration // in which lockers could not ask their store
+	Alive      int64         // workers, as the store answered to the last report; zero: not known
 }
 
 // LaneTotals are of one job on one queue.
@@ -44,7 +47,8 @@ type LaneTotals struct {
 	Outcomes   map[store.OutcomeKind]int64 // that the store has taken; and crashes that this process has found
 	Refused    int64                       // outcomes that came too late: the lease was lost
 	Executing  int64
-	Wait, Took Classes // nanoseconds
+	Wait, Took Classes              // nanoseconds
+	Steps      map[StepResult]int64 // executions of steps; nil: none
 }
 
 // CallTotals are of one verb of the store's: of the calls that failed, or of the others.
@@ -79,7 +83,7 @@ func (c *classes) read() Classes {
 
 // Totals returns what was done until now.
 func (t *Tally) Totals() Totals {
-	totals := Totals{Claims: t.claims.read(), Lost: map[LossKind]int64{}, Degraded: time.Duration(t.degraded.Load()), Alive: t.alive.Load()}
+	totals := Totals{Claims: t.claims.read(), StepWrites: t.stepWrites.read(), Released: t.released.Load(), Lost: map[LossKind]int64{}, Degraded: time.Duration(t.degraded.Load()), Alive: t.alive.Load()}
 	for i, kind := range lossKinds {
 		totals.Lost[kind] = t.losses[i].Load()
 	}
@@ -114,7 +118,7 @@ func compareKeys(a, b laneKey) int {
 
 func (c *LaneCounts) totals(key laneKey) LaneTotals {
 	r := LaneTotals{Queue: key.queue, Job: key.job, Enqueued: c.enqueued.Load(), Refused: c.refused.Load(), Executing: c.executing.Load(),
-		Outcomes: map[store.OutcomeKind]int64{store.Crash: c.crashed.Load()}, Wait: c.wait.read(), Took: c.took.read()}
+		Outcomes: map[store.OutcomeKind]int64{store.Crash: c.crashed.Load()}, Wait: c.wait.read(), Took: c.took.read(), Steps: c.stepTotals()}
 	for _, kind := range store.SettledKinds() {
 		r.Outcomes[kind] = c.outcomes[kind].Load()
 	}

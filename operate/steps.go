@@ -196,8 +196,8 @@ func named(names []string) string {
 	return some(quoted)
 }
 
-// SendsInput is the action of Actor.Send, as Config.Changed has it.
-const SendsInput = "send_input"
+// SendsInput is the action of Actor.Send in the audit log, and as Config.Changed has it.
+const SendsInput = store.SendsInput
 
 // InputOrder is an input to be sent to a run.
 type InputOrder struct {
@@ -216,7 +216,8 @@ type SentInput struct {
 	Existing bool        `json:"existing"` // the same value was there already: nothing has changed
 }
 
-// Send sends an input to a run on behalf of the Actor, who is stored with it. The first value of
+// Send sends an input to a run on behalf of the Actor, who is stored with it and written to the
+// audit log. The first value of
 // a name counts: the same again changes nothing, and another one is ErrConflict, as is one for a
 // run that has ended, or has given up waiting for it. A value is stored as it is: the inputs of a
 // job with a codec are sent by code that has the codec.
@@ -241,8 +242,7 @@ func (a *Actor) Send(ctx context.Context, order InputOrder) (SentInput, error) {
 		return SentInput{}, err
 	}
 	if !receipt.Existing {
-		detail, _ := json.Marshal(map[string]any{"input": order.Name, "size": len(value)}) // a text and a number always can be
-		a.pass(store.Change{Kind: kindRun, Subject: receipt.Run.String(), Action: SendsInput, Detail: detail})
+		a.pass(store.Change{Kind: kindRun, Subject: receipt.Run.String(), Action: SendsInput, Detail: input.Detail()})
 		a.hub.touch("runs")
 	}
 	return SentInput{Run: receipt.Run, Name: order.Name, Existing: receipt.Existing}, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -28,7 +29,8 @@ type NewInput struct {
 	// Digest is of the value before it was sealed, see DigestOf: the same value sent again is
 	// no conflict, although it may be sealed in another way.
 	Digest string
-	By     string // who sends it, if that is a person; at most 255 bytes of text
+	// By is who sends it, if that is a person: the audit log then says so. At most 255 bytes of text.
+	By string
 }
 
 // SendReceipt is the answer to one input.
@@ -83,6 +85,18 @@ func DigestOf(name string, value []byte) string {
 	h.Write([]byte{0})
 	h.Write(value)
 	return hex.EncodeToString(h.Sum(nil))
+}
+
+// SendsInput is the action of a person's Send in the audit log.
+const SendsInput = "send_input"
+
+// Detail is what the audit log says of the input: its name and its size, and never its value.
+func (n *NewInput) Detail() []byte {
+	text, _ := json.Marshal(struct {
+		Input string `json:"input"`
+		Size  int    `json:"size"`
+	}{n.Name, len(n.Value)}) // a text and a number always can be
+	return text
 }
 
 // Check refuses with ErrInvalid what some engine cannot store.

@@ -138,6 +138,11 @@ type Survey struct {
 	// ExpiredLeases are those that expired more than a minute ago and that no worker has
 	// taken over.
 	ExpiredLeases Count `json:"expired_leases"`
+	// Notices are inputs that were sent and whose runs have not been looked at since.
+	Notices Count `json:"notices"`
+	// OldestNotice is when the first of them is to be looked at; nil: there is none. A worker
+	// does so within its poll interval, and puts those of executing runs off.
+	OldestNotice *time.Time `json:"oldest_notice"`
 	// Partial says that there are more lanes than MaxSurveyLanes, and that some are
 	// left out.
 	Partial bool `json:"partial"`

@@ -18,6 +18,8 @@ type Database struct {
 	Unserved      []store.LaneInfo // those of which runs are due, and that no living worker serves
 	Alive, Silent int              // workers
 	ExpiredLeases store.Count      // that no worker has taken
+	Notices       store.Count      // of inputs whose runs are to be looked at
+	OldestNotice  *time.Time       // when the first of them is, or was; nil: there is none
 	Limits        []store.LimitInfo
 	Flagged       map[string]int // schedules, by what is wrong: fault, orphaned, late
 	Lateness      time.Duration  // of the schedule that is the latest
@@ -43,6 +45,14 @@ func (t *text) database(d *Database) {
 	t.number(int64(d.Silent))
 	t.family(gauge, "durable_leases_expired", "Leases that expired more than a minute ago and that no worker has taken.")
 	t.number(d.ExpiredLeases.N)
+	t.family(gauge, "durable_notices", "Inputs that were sent, and whose runs no worker has looked at since.")
+	t.number(d.Notices.N)
+	t.family(gauge, "durable_notices_oldest_seconds", "For how long the first of them has been to be looked at.")
+	age := time.Duration(0)
+	if d.OldestNotice != nil {
+		age = max(d.At.Sub(*d.OldestNotice), 0)
+	}
+	t.seconds(age)
 	t.queues(d)
 	t.family(gauge, "durable_lanes_unserved", "Due runs of a job on a queue that no living worker serves.")
 	rest := int64(0)

@@ -38,6 +38,30 @@ func (t *text) runs(lanes []observe.LaneTotals) {
 	each(func(l *observe.LaneTotals, labels ...label) { t.classes(l.Took, nanoseconds, labels...) })
 }
 
+// steps writes what became of steps, by job alone: a job without steps has no series.
+func (t *text) steps(totals *observe.Totals) {
+	byJob := map[string]map[observe.StepResult]int64{}
+	for i := range totals.Lanes {
+		l := &totals.Lanes[i]
+		if l.Steps != nil && byJob[l.Job] == nil {
+			byJob[l.Job] = map[observe.StepResult]int64{}
+		}
+		for result, n := range l.Steps {
+			byJob[l.Job][result] += n
+		}
+	}
+	t.family(counter, "durable_steps_total", "Executions of steps, by their result.")
+	for _, job := range slices.Sorted(maps.Keys(byJob)) {
+		for _, result := range observe.StepResults() {
+			t.number(byJob[job][result], label{"job", job}, label{"result", result.String()})
+		}
+	}
+	t.family(histogram, "durable_step_write_seconds", "Time from the end of a step until it was recorded.")
+	t.classes(totals.StepWrites, nanoseconds)
+	t.family(counter, "durable_released_total", "Runs that this process has made due because their inputs had come.")
+	t.number(totals.Released)
+}
+
 func (t *text) engine(totals *observe.Totals) {
 	t.family(histogram, "durable_claim_runs", "Claims by the number of runs that they got.")
 	t.classes(totals.Claims, 1)

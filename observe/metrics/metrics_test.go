@@ -37,12 +37,18 @@ func full() metrics.Snapshot {
 	h.StoreCalled(observe.StoreCall{Verb: "settle", Took: time.Second, Err: errors.New("gone")})
 	h.Lock.Decided(lock.Decision{Name: "a \"b\"\\\n"})
 	h.Lock.Degraded(lock.Degradation{Passed: time.Second})
+	steps := tally.Lane("slow", "mail")
+	steps.Stepped(observe.StepDone)
+	tally.Lane("default", "mail").Stepped(observe.StepDone)
+	steps.Stepped(observe.StepError)
+	tally.StepWritten(2 * time.Millisecond)
+	tally.Released(4)
 	tally.SetShared(store.Shared{Now: time.Now(), Alive: 3})
 	at := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	oldest := at.Add(-7 * time.Second)
 	lane := store.LaneInfo{Queue: "default", Job: "mail", Pending: store.Count{N: 5}, Due: store.Count{N: 3}, OldestDue: &oldest, Paused: true}
 	database := &metrics.Database{Age: time.Second, At: at, Lanes: []store.LaneInfo{lane}, Unserved: []store.LaneInfo{lane}, Alive: 3, Silent: 1,
-		ExpiredLeases: store.Count{N: 2}, Flagged: map[string]int{"fault": 1}, Lateness: time.Minute,
+		ExpiredLeases: store.Count{N: 2}, Notices: store.Count{N: 6}, OldestNotice: &oldest, Flagged: map[string]int{"fault": 1}, Lateness: time.Minute,
 		Limits: []store.LimitInfo{{Limit: store.Limit{Name: "tenant", Max: 9, State: store.LimitDraining}, InUse: store.Count{N: 8}, Waiting: store.Count{N: 4}, OldestDue: &oldest,
 			Done: store.LimitTally{Admitted: 11, Refused: 6, Repaired: 1}}}}
 	return metrics.Snapshot{Totals: tally.Totals(), Version: "v1.4", Database: database,
@@ -140,7 +146,7 @@ func TestMetricsAreReadableInBothFormats(t *testing.T) {
 		require.InDelta(t, 3, value("durable_workers_alive", "durable_workers_alive"), 0)
 		for name, want := range map[string]float64{`durable_queue_due{queue="default"}`: 3, `durable_queue_later{queue="default"}`: 2,
 			`durable_queue_oldest_due_seconds{queue="default"}`: 7, `durable_queue_paused{queue="default"}`: 1, `durable_lanes_unserved{job="mail",queue="default"}`: 3,
-			`durable_workers_silent`: 1, `durable_leases_expired`: 2, `durable_survey_age_seconds`: 1, `durable_lease_margin_ratio`: 0.75,
+			`durable_workers_silent`: 1, `durable_leases_expired`: 2, `durable_notices`: 6, `durable_notices_oldest_seconds`: 7, `durable_survey_age_seconds`: 1, `durable_lease_margin_ratio`: 0.75,
 			`durable_scheduling_latency_seconds`: 2, `durable_runs_not_begun`: 5,
 			`durable_limit_in_use{limit="tenant"}`: 8, `durable_limit_max{limit="tenant"}`: 9, `durable_limit_waiting{limit="tenant"}`: 4,
 			`durable_limit_oldest_due_seconds{limit="tenant"}`: 7, `durable_limit_draining{limit="tenant"}`: 1,
@@ -151,6 +157,12 @@ func TestMetricsAreReadableInBothFormats(t *testing.T) {
 		for name, want := range map[string]float64{"admitted": 11, "refused": 6, "repaired": 1} {
 			require.InDelta(t, want, value("durable_limit_"+name+total, "durable_limit_"+name+`_total{limit="tenant"}`), 0, name)
 		}
+		for name, want := range map[string]float64{"done": 2, "tried": 0, "failed": 0, "error": 1} {
+			require.InDelta(t, want, value("durable_steps"+total, `durable_steps_total{job="mail",result="`+name+`"}`), 0, name)
+		}
+		require.Len(t, families["durable_steps"+total].samples, 4, "a job without steps has no series")
+		require.InDelta(t, 1, value("durable_step_write_seconds", `durable_step_write_seconds_bucket{le="0.0025"}`), 0)
+		require.InDelta(t, 4, value("durable_released"+total, "durable_released_total"), 0)
 		require.InDelta(t, 12, value("durable_log_lines_dropped"+total, "durable_log_lines_dropped_total"), 0)
 		require.InDelta(t, 90, value("durable_log_blocked_seconds", "durable_log_blocked_seconds"), 0)
 		require.InDelta(t, 2, value("durable_set_aside", `durable_set_aside{doing="reclaim"}`), 0)

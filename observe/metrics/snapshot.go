@@ -79,6 +79,7 @@ func Text(s Snapshot, format Format) []byte {
 	t.family(gauge, "durable_build_info", "The version of the program; always 1.")
 	t.number(1, label{"version", s.Version})
 	t.runs(s.Totals.Lanes)
+	t.steps(&s.Totals)
 	t.engine(&s.Totals)
 	switch {
 	case s.Database != nil:

@@ -72,6 +72,10 @@ func TestStepsAreListedAndForgottenAndInputsSent(t *testing.T) {
 		require.Equal(t, "conflict", b.want(409, "PUT", to+"note%20<b>", `{"a":2}`)["code"])
 		inputs := b.want(200, "GET", "/runs/"+id+"/steps", "")["inputs"].([]any)
 		require.Equal(t, "operator@192.0.2.1 (token)", inputs[0].(map[string]any)["by"])
+		audited := b.want(200, "GET", "/audit?action=send_input&subject="+id, "")["changes"].([]any)
+		require.Len(t, audited, 1, "what was sent again, or refused, is no change")
+		require.Equal(t, map[string]any{"input": "note <b>", "size": 7.0}, audited[0].(map[string]any)["detail"])
+		require.Equal(t, "operator@192.0.2.1 (token)", audited[0].(map[string]any)["actor"])
 
 		require.Equal(t, 1.0, b.want(200, "DELETE", "/runs/"+id+"/steps/"+url.PathEscape("pay/\u202e<b>"), "")["steps"])
 		require.Equal(t, "not_found", b.want(404, "DELETE", "/runs/"+id+"/steps/none", "")["code"])

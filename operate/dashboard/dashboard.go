@@ -92,6 +92,8 @@ func (d *dashboard) makers() map[string]makes {
 		"POST /runs/{id}/reveal":  d.reveal,
 		"GET /runs/{id}/send":     d.askSend,
 		"POST /runs/{id}/send":    d.send,
+		"GET /runs/{id}/forget":   d.askForget,
+		"POST /runs/{id}/forget":  d.forget,
 		"GET /bulk":               d.bulks,
 		"GET /bulk/{n}":           d.bulk,
 		"POST /bulk/{n}":          d.stopBulk,

@@ -23,9 +23,10 @@ type stepsView struct {
 type stepLine struct {
 	operate.Step
 
-	Icon string
-	Time string // that its last execution took
-	Seen jsonView
+	Icon   string
+	Time   string // that its last execution took
+	Failed bool   // it can be forgotten here; what has succeeded is forgotten by the command
+	Seen   jsonView
 }
 
 // inputLine is one input.
@@ -48,7 +49,7 @@ func stepsOf(list *operate.StepList) *stepsView {
 	}
 	shown, left := &stepsView{Waits: list.Waits, Earlier: max(0, len(list.Steps)-stepsMost)}, valuesMost
 	for _, step := range list.Steps[shown.Earlier:] {
-		line := stepLine{Step: step, Icon: stepIcons[step.Kind], Seen: valueOf(step.Value, step.Size, &left)}
+		line := stepLine{Step: step, Icon: stepIcons[step.Kind], Failed: step.Kind == store.StepTried || step.Kind == store.StepFailed, Seen: valueOf(step.Value, step.Size, &left)}
 		if step.Took > 0 {
 			line.Time = brief(time.Duration(step.Took))
 		}

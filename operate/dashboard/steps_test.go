@@ -3,6 +3,7 @@ package dashboard_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -97,6 +98,35 @@ func TestTheStepsOfARunAreShownAndItsInputIsSent(t *testing.T) {
 	})
 }
 
+// TestAFailedStepIsForgotten: the question says what follows, and the audit log who has done it.
+func TestAFailedStepIsForgotten(t *testing.T) {
+	onEngines(t, func(t *testing.T, db engine) {
+		s := newSite(t, db)
+		id := waiting(t, db)
+		path := "runs/" + id.String()
+		page := s.get(path)
+		has(t, page, "Forget…", path+"/forget?", "name=charge")
+		require.Equal(t, 1, strings.Count(page, "Forget…"), "of three steps one has failed")
+		asked := s.get(path + "/forget?" + form("name", "charge").Encode())
+		has(t, asked, "Forget the step", "charge", "recorded as failed, after 1 failed try", "The 1 step recorded after it keep", "stays due when it is")
+		hostile := s.get(path + "/forget?" + form("name", hostileStep).Encode())
+		has(t, hostile, "&lt;img src", "recorded as done.")
+		lacks(t, hostile, "<img src", "\u202e")
+		require.Equal(t, 404, s.do("GET", path+"/forget?"+form("name", "none").Encode(), nil).status)
+		require.Equal(t, 404, s.do("GET", path+"/forget", nil).status)
+
+		require.Equal(t, path+"?did=forget", s.post(path+"/forget", "name", "charge", "back", path))
+		recorded, err := db.Steps(t.Context(), id)
+		require.NoError(t, err)
+		require.Len(t, recorded.Steps, 2)
+		page = s.get(path + "?did=forget")
+		has(t, page, "Forgotten")
+		lacks(t, page, "Forget…", "charge")
+		s.audited("run", id.String(), "forget_steps")
+		require.Equal(t, 404, s.do("POST", path+"/forget", form("name", "charge", "back", path)).status, "it was forgotten")
+	})
+}
+
 // TestViewersSeeNoValuesOfSteps: they see how large these are, and cannot send.
 func TestViewersSeeNoValuesOfSteps(t *testing.T) {
 	db := engines["memory"](t)
@@ -107,7 +137,9 @@ func TestViewersSeeNoValuesOfSteps(t *testing.T) {
 	s.role = access.Viewer
 	page := s.get(path)
 	has(t, page, "textcanary", "operators see them", "Waits for")
-	lacks(t, page, "valuecanary", "rulecanary", "Send…")
+	lacks(t, page, "valuecanary", "rulecanary", "Send…", "Forget…")
+	lacks(t, s.get(path+"/forget?name=charge"), "canary")
+	require.Equal(t, 403, s.do("POST", path+"/forget", form("name", "charge")).status)
 	require.Equal(t, 403, s.do("POST", path+"/send", form("name", "ok", "value", "1")).status)
 	s.texts = access.Operator
 	page = newSiteWith(t, s).get(path)

@@ -106,6 +106,9 @@ func (s *Store) send(input *store.NewInput, now time.Time) (receipt store.SendRe
 	if known == nil && !r.state.Terminal() && sent.Inputs < store.MaxInputs && sent.Bytes+sent.Size <= store.MaxStepsSize {
 		r.inputs = append(r.inputs, sentInput{store.Input{Name: input.Name, At: now, By: input.By, Value: bytes.Clone(input.Value)}, digest})
 		s.notices = append(s.notices, notice{run: r.id, name: input.Name, dueAt: now})
+		if input.By != "" {
+			s.note(change{at: now, kind: rules.KindRun, subject: r.id.String(), what: store.SendsInput, by: input.By, detail: input.Detail()})
+		}
 		return receipt, nil
 	}
 	receipt.Existing = true

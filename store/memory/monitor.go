@@ -71,6 +71,12 @@ func (s *Store) Survey(ctx context.Context) (store.Survey, error) {
 			survey.ExpiredLeases.N++
 		}
 	}
+	for i := range s.notices {
+		survey.Notices.N++
+		if at := s.notices[i].dueAt; survey.OldestNotice == nil || at.Before(*survey.OldestNotice) {
+			survey.OldestNotice = &at
+		}
+	}
 	for _, l := range s.lanes {
 		info := infoOf(l)
 		info.Isolated.N += int64(len(l.isolated.runs))

@@ -73,6 +73,11 @@ func (c *change) send(ctx context.Context, input *store.NewInput) (receipt store
 		receipt.Existing = true
 		return receipt, rules.RefuseInput(sent)
 	}
+	if input.By != "" {
+		if err := c.audit(ctx, rules.KindRun, receipt.Run.String(), store.SendsInput, input.By, input.Detail()); err != nil {
+			return receipt, err
+		}
+	}
 	return receipt, errors.Join(
 		c.InsertInput(ctx, queries.InsertInputParams{
 			RunID: id, At: c.now, Size: int64(sent.Size), Name: input.Name, Sender: rules.TextOrNil(input.By), Digest: &digest, Value: input.Value,

@@ -130,7 +130,18 @@ func (s *Store) survey(ctx context.Context) (store.Survey, error) {
 	slices.SortFunc(survey.Lanes, func(a, b store.LaneInfo) int {
 		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Job, b.Job))
 	})
-	return survey, nil
+	return survey, reader.surveyNotices(ctx, &survey)
+}
+
+// surveyNotices counts notices, up to a bound, and finds the first of them.
+func (l *lookups) surveyNotices(ctx context.Context, survey *store.Survey) error {
+	notices, err := l.CountNotices(ctx, queries.CountNoticesParams{Most: countMost})
+	if err != nil || notices.Notices == 0 {
+		return err
+	}
+	oldest := instant(notices.Oldest)
+	survey.Notices, survey.OldestNotice = store.Count{N: notices.Notices, AtLeast: notices.Notices >= countMost}, &oldest
+	return nil
 }
 
 // waitingByLane counts the runs that wait for limits, up to a bound.

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -25,6 +26,8 @@ func inputTests() map[string]func(*testing.T, *fixture) {
 		"an input that no engine could store is refused":        inputInvalid,
 		"inputs and deadlines race to one outcome":              inputRace,
 		"every run that waits is released when its input comes": inputEveryOne,
+		"an input that a person has sent is in the audit log":   inputAudited,
+		"a survey counts inputs that no worker has looked at":   inputNoticed,
 	}
 }
 
@@ -140,6 +143,61 @@ func inputFirstCounts(t *testing.T, f *fixture) {
 	f.send(sealed)
 	if sealed.Value = []byte(`"sealed otherwise"`); !f.send(sealed).Existing {
 		t.Error("a value that was sealed in another way is no repeat")
+	}
+}
+
+func inputAudited(t *testing.T, f *fixture) {
+	_, holder := f.held()
+	f.send(approval(holder.Run, `"of code"`))
+	input := store.NewInput{Run: holder.Run, Name: "note", Value: []byte(`"canary"`), By: "eva"}
+	for range 2 { // the second is no change
+		f.send(input)
+	}
+	other := input
+	other.Value = []byte(`"another"`)
+	if _, err := f.store.Send(f.ctx, other); !errors.Is(err, store.ErrConflict) {
+		t.Errorf("another value: %v, want ErrConflict", err)
+	}
+	f.wantSent(holder.Run, "note")
+}
+
+func inputNoticed(t *testing.T, f *fixture) {
+	if survey := f.survey(); survey.Notices.N != 0 || survey.OldestNotice != nil {
+		t.Errorf("nothing was sent: %+v", survey)
+	}
+	worker, holder := f.held()
+	f.send(approval(holder.Run, `1`)) // while its run is executing
+	f.advance(2 * time.Minute)
+	survey := f.survey()
+	if survey.Notices.N != 1 || survey.OldestNotice == nil {
+		t.Fatalf("an input that no worker has looked at: %+v", survey)
+	}
+	if late := survey.At.Sub(*survey.OldestNotice); late < time.Minute || late > 3*time.Minute {
+		t.Errorf("it has been to be looked at for %v", late)
+	}
+	f.settle(one(holder.Claim, worker, holder.Run, store.Outcome{Kind: store.Success}))
+	f.release()
+	if survey := f.survey(); survey.Notices.N != 0 || survey.OldestNotice != nil {
+		t.Errorf("all was looked at: %+v", survey)
+	}
+}
+
+// wantSent fails unless the audit log has one row for each of these inputs of a run, which eva has
+// sent, newest first.
+func (f *fixture) wantSent(run store.RunID, names ...string) {
+	f.t.Helper()
+	changes := f.changes(store.ChangeFilter{Kind: "run", Action: store.SendsInput})
+	if len(changes) != len(names) {
+		f.t.Fatalf("the audit log has %+v, want %q", changes, names)
+	}
+	for i, change := range changes {
+		var detail map[string]any
+		if err := json.Unmarshal(change.Detail, &detail); err != nil {
+			f.t.Fatalf("detail %s: %v", change.Detail, err)
+		}
+		if change.Subject != run.String() || change.Actor != "eva" || len(detail) != 2 || detail["input"] != names[i] || detail["size"] != 8.0 {
+			f.t.Errorf("the audit log has %+v with %s", change, change.Detail)
+		}
 	}
 }
 

@@ -26,10 +26,15 @@ func txSend(t *testing.T, f *fixture) {
 	if err != nil || receipt.Existing || receipt.Run != holder.Run {
 		t.Fatalf("Send answered %+v, %v", receipt, err)
 	}
+	if _, err := tx.Send(f.ctx, store.NewInput{Run: holder.Run, Name: "note", Value: []byte(`"canary"`), By: "eva"}); err != nil {
+		t.Fatal(err)
+	}
 	if again, err := tx.Send(f.ctx, approval(holder.Run, `1`)); err != nil || !again.Existing {
 		t.Errorf("Send again answered %+v, %v", again, err)
 	}
+	f.wantSent(holder.Run)
 	f.commit(tx)
+	f.wantSent(holder.Run, "note")
 	f.release()
 	if _, claimed := f.claimOne(worker); claimed.ID != holder.Run {
 		t.Errorf("claimed %+v", claimed)
@@ -40,10 +45,13 @@ func txSendRollback(t *testing.T, f *fixture) {
 	worker, holder := f.held()
 	f.park(worker, holder, "approved")
 	tx := f.begin()
-	if _, err := tx.Send(f.ctx, approval(holder.Run, `1`)); err != nil {
+	sent := approval(holder.Run, `1`)
+	sent.By = "eva"
+	if _, err := tx.Send(f.ctx, sent); err != nil {
 		t.Fatal(err)
 	}
 	tx.Rollback()
+	f.wantSent(holder.Run)
 	f.release(store.Look{Run: holder.Run, Name: "approved"})
 	f.nothingDue("the transaction was rolled back")
 	if found := f.steps(holder.Run); len(found.Inputs) != 0 {

@@ -96,8 +96,8 @@ var regained = map[Role][]privilege{
 	},
 }
 
-// callers are the roles that enqueue by the functions of the schema, which act with
-// the privileges of their caller.
+// callers are the roles that enqueue and send inputs by the functions of the schema, which act
+// with the privileges of their caller.
 //
 //nolint:gochecknoglobals // never changes
 var callers = []Role{RoleWorker, RoleProducer}
@@ -171,7 +171,7 @@ func (e *Examiner) examinePrivileges(ctx context.Context, f *store.Findings) err
 		return err
 	}
 	if lacks[RoleProducer] == "" && !mayCall {
-		f.Warn("functions", "the role may not enqueue by SQL", "have the owner of the schema run what `migrate grants` prints again; nothing, if no program or trigger of this role enqueues by SQL")
+		f.Warn("functions", "the role may not execute all functions by which SQL enqueues runs and sends inputs", "have the owner of the schema run what `migrate grants` prints again; nothing, if no program or trigger of this role calls them")
 	}
 	switch {
 	case lacks[RoleWorker] == "":

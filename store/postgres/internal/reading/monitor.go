@@ -67,12 +67,21 @@ func (r *Reader) Survey(ctx context.Context) (store.Survey, error) {
 	err := r.inspect(ctx, func(b *conn.Batch) {
 		b.Add(queries.SurveyedAt).QueryRow(func(row pgx.Row) error { return row.Scan(&survey.At) })
 		b.Add(queries.ExpiredLeases, conn.Micro(rules.LeftBehind), int32(laneCountMost)).QueryRow(func(row pgx.Row) error { return row.Scan(&survey.ExpiredLeases.N) })
+		b.Add(queries.CountNotices, int32(laneCountMost)).Query(func(rows pgx.Rows) error {
+			for rows.Next() {
+				if err := rows.Scan(&survey.Notices.N, &survey.OldestNotice); err != nil {
+					return err
+				}
+			}
+			return rows.Err()
+		})
 		b.Add(queries.SurveyLanes, int32(laneCountLeast), int32(laneCountMost), int32(lanesCountMost), int32(heldCountMost), int32(store.MaxSurveyLanes)).Query(conn.Collect(&rows))
 	})
 	if err != nil {
 		return survey, r.db.Fail("survey", err)
 	}
 	survey.At, survey.ExpiredLeases.AtLeast = survey.At.UTC(), survey.ExpiredLeases.N >= laneCountMost
+	survey.Notices.AtLeast, survey.OldestNotice = survey.Notices.N >= laneCountMost, conn.TimesUTC(survey.OldestNotice)
 	for i, row := range rows {
 		lane := store.LaneInfo{Queue: row.Queue, Job: row.Job, Paused: row.Paused,
 			Pending: store.Count{N: row.Pending, AtLeast: row.Largest >= row.LineMost}, Due: store.Count{N: row.Due, AtLeast: row.LargestDue >= row.LineMost},

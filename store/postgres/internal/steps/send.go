@@ -20,7 +20,7 @@ func (s *Steps) Send(ctx context.Context, input *store.NewInput) (store.SendRece
 		return receipt, s.db.Fail("send", err)
 	}
 	err := s.db.Repeat(ctx, func() (err error) {
-		receipt, err = s.SendIn(ctx, s.db.General, input)
+		receipt, err = s.send(ctx, input)
 		return err
 	})
 	if err != nil {
@@ -76,7 +76,7 @@ func (s *Steps) SendIn(ctx context.Context, to conn.Sender, input *store.NewInpu
 	case len(sent) == 0:
 		return receipt, fmt.Errorf("run %s: %w", receipt.Run, store.ErrNotFound)
 	case sent[0].Stored:
-		return receipt, nil
+		return receipt, s.audit(ctx, to, input, receipt.Run)
 	}
 	receipt.Existing = true
 	return receipt, s.refused(ctx, to, input, receipt.Run, digest, sent[0])

@@ -66,6 +66,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.countLineStmt, err = db.PrepareContext(ctx, countLine); err != nil {
 		return nil, fmt.Errorf("error preparing query CountLine: %w", err)
 	}
+	if q.countNoticesStmt, err = db.PrepareContext(ctx, countNotices); err != nil {
+		return nil, fmt.Errorf("error preparing query CountNotices: %w", err)
+	}
 	if q.countReportedStmt, err = db.PrepareContext(ctx, countReported); err != nil {
 		return nil, fmt.Errorf("error preparing query CountReported: %w", err)
 	}
@@ -847,6 +850,11 @@ func (q *Queries) Close() error {
 	if q.countLineStmt != nil {
 		if cerr := q.countLineStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing countLineStmt: %w", cerr)
+		}
+	}
+	if q.countNoticesStmt != nil {
+		if cerr := q.countNoticesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing countNoticesStmt: %w", cerr)
 		}
 	}
 	if q.countReportedStmt != nil {
@@ -2082,6 +2090,7 @@ type Queries struct {
 	countExpiredStmt         *sql.Stmt
 	countLeasesStmt          *sql.Stmt
 	countLineStmt            *sql.Stmt
+	countNoticesStmt         *sql.Stmt
 	countReportedStmt        *sql.Stmt
 	countWaitingStmt         *sql.Stmt
 	countWaitingLanesStmt    *sql.Stmt
@@ -2338,6 +2347,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		countExpiredStmt:         q.countExpiredStmt,
 		countLeasesStmt:          q.countLeasesStmt,
 		countLineStmt:            q.countLineStmt,
+		countNoticesStmt:         q.countNoticesStmt,
 		countReportedStmt:        q.countReportedStmt,
 		countWaitingStmt:         q.countWaitingStmt,
 		countWaitingLanesStmt:    q.countWaitingLanesStmt,
