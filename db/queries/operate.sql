@@ -214,8 +214,9 @@ FROM locked_runs;
 
 -- name: RetryRuns :many
 -- Makes dead and cancelled runs pending again; those with a unique key only when keyed
--- says that the caller has locked it.
--- Index: runs_pkey, problems_pkey. Locks: the runs, with SKIP LOCKED.
+-- says that the caller has locked it. A dependent that was cancelled before its conditions were
+-- met waits for them again.
+-- Index: runs_pkey, problems_pkey, edges_pkey. Locks: the runs, with SKIP LOCKED.
 -- Idempotent: a repeat finds them pending.
 WITH locked_runs AS MATERIALIZED (
     SELECT id
@@ -227,7 +228,16 @@ WITH locked_runs AS MATERIALIZED (
 ), retried AS (
     UPDATE durable.runs
     SET state = durable.pending(),
-        due_at = now(),
+        due_at = CASE
+            WHEN started_at IS NULL AND EXISTS (
+                SELECT
+                FROM durable.edges
+                WHERE edges.waiter = runs.id
+                  AND edges.name = ''
+                  AND NOT edges.met
+            ) THEN now() + (@longest::bigint) * interval '1 microsecond'
+            ELSE now()
+        END,
         attempt = 0,
         crash_count = 0,
         lane = abs(lane),
@@ -279,6 +289,11 @@ WITH locked_runs AS MATERIALIZED (
     SELECT DISTINCT lined.lane, lined.due_at, lined.gate
     FROM lined
 -- end
+), noticed AS (
+    INSERT INTO durable.notices (run_id, kind)
+    SELECT retried.id, durable.notice_look()
+    FROM retried
+    WHERE retried.due_at > now()
 ), resolved AS (
     DELETE FROM durable.problems
     WHERE run_id = ANY (ARRAY(SELECT retried.id FROM retried))
