@@ -1,6 +1,8 @@
 package rules
 
 import (
+	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -197,4 +199,20 @@ func OutcomesInOrder(ids []store.RunID, found map[uuid.UUID]store.RunOutcome) []
 		all[i].ID = id
 	}
 	return all
+}
+
+// LinksInOrder puts links in the order of store.RunLinks, and cuts them.
+func LinksInOrder(links []store.Link) []store.Link {
+	slices.SortStableFunc(links, func(a, b store.Link) int {
+		switch {
+		case a.Met != b.Met && b.Met:
+			return -1
+		case a.Met != b.Met:
+			return 1
+		case a.Name != b.Name:
+			return cmp.Compare(a.Name, b.Name)
+		}
+		return bytes.Compare(a.Run[:], b.Run[:])
+	})
+	return links[:min(len(links), store.MaxLinks)]
 }

@@ -79,7 +79,7 @@ func (r *run) keepStep(n *store.NewStep, now time.Time) bool {
 		step.Value = bytes.Clone(n.Value)
 	}
 	known := r.step(n.Name)
-	if known != nil && known.Kind != store.StepTried {
+	if known != nil && !known.Kind.IsReplaced() {
 		return false
 	}
 	if known != nil {
@@ -161,4 +161,4 @@ func (r *run) forgetFailures() {
 
 // hasBegun reports whether a pending run has recorded something for its args, or was sent an
 // input: it is not given others.
-func (r *run) hasBegun() bool { return len(r.steps)+len(r.inputs) > 0 }
+func (r *run) hasBegun() bool { return len(r.steps)+len(r.inputs)+len(r.edges) > 0 }

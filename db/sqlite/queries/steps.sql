@@ -33,7 +33,7 @@ SET at = excluded.at,
     error = excluded.error,
     code = excluded.code,
     value = excluded.value
-WHERE steps.kind = 0;
+WHERE steps.kind IN (0, 5);
 
 -- name: RecordWait :execrows
 -- Index: the primary key. The caller has found in the same transaction that the run is the

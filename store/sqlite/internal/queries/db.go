@@ -27,8 +27,14 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.acknowledgeStmt, err = db.PrepareContext(ctx, acknowledge); err != nil {
 		return nil, fmt.Errorf("error preparing query Acknowledge: %w", err)
 	}
+	if q.addLinkStmt, err = db.PrepareContext(ctx, addLink); err != nil {
+		return nil, fmt.Errorf("error preparing query AddLink: %w", err)
+	}
 	if q.addToBulkStmt, err = db.PrepareContext(ctx, addToBulk); err != nil {
 		return nil, fmt.Errorf("error preparing query AddToBulk: %w", err)
+	}
+	if q.advanceNoticeStmt, err = db.PrepareContext(ctx, advanceNotice); err != nil {
+		return nil, fmt.Errorf("error preparing query AdvanceNotice: %w", err)
 	}
 	if q.advanceScheduleStmt, err = db.PrepareContext(ctx, advanceSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query AdvanceSchedule: %w", err)
@@ -83,6 +89,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.deleteAttemptsStmt, err = db.PrepareContext(ctx, deleteAttempts); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteAttempts: %w", err)
+	}
+	if q.deleteEdgesStmt, err = db.PrepareContext(ctx, deleteEdges); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteEdges: %w", err)
 	}
 	if q.deleteEndedStmt, err = db.PrepareContext(ctx, deleteEnded); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteEnded: %w", err)
@@ -165,6 +174,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.dueSchedulesStmt, err = db.PrepareContext(ctx, dueSchedules); err != nil {
 		return nil, fmt.Errorf("error preparing query DueSchedules: %w", err)
 	}
+	if q.edgesOfStmt, err = db.PrepareContext(ctx, edgesOf); err != nil {
+		return nil, fmt.Errorf("error preparing query EdgesOf: %w", err)
+	}
 	if q.endPenaltyStmt, err = db.PrepareContext(ctx, endPenalty); err != nil {
 		return nil, fmt.Errorf("error preparing query EndPenalty: %w", err)
 	}
@@ -243,6 +255,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.findOperableStmt, err = db.PrepareContext(ctx, findOperable); err != nil {
 		return nil, fmt.Errorf("error preparing query FindOperable: %w", err)
 	}
+	if q.findOutcomeStmt, err = db.PrepareContext(ctx, findOutcome); err != nil {
+		return nil, fmt.Errorf("error preparing query FindOutcome: %w", err)
+	}
 	if q.findProgressStmt, err = db.PrepareContext(ctx, findProgress); err != nil {
 		return nil, fmt.Errorf("error preparing query FindProgress: %w", err)
 	}
@@ -279,6 +294,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.findSweepStmt, err = db.PrepareContext(ctx, findSweep); err != nil {
 		return nil, fmt.Errorf("error preparing query FindSweep: %w", err)
 	}
+	if q.findWaiterStmt, err = db.PrepareContext(ctx, findWaiter); err != nil {
+		return nil, fmt.Errorf("error preparing query FindWaiter: %w", err)
+	}
 	if q.findWorkerStartStmt, err = db.PrepareContext(ctx, findWorkerStart); err != nil {
 		return nil, fmt.Errorf("error preparing query FindWorkerStart: %w", err)
 	}
@@ -312,11 +330,17 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.guardRunStmt, err = db.PrepareContext(ctx, guardRun); err != nil {
 		return nil, fmt.Errorf("error preparing query GuardRun: %w", err)
 	}
+	if q.hasChildStmt, err = db.PrepareContext(ctx, hasChild); err != nil {
+		return nil, fmt.Errorf("error preparing query HasChild: %w", err)
+	}
 	if q.hasLeaseStmt, err = db.PrepareContext(ctx, hasLease); err != nil {
 		return nil, fmt.Errorf("error preparing query HasLease: %w", err)
 	}
 	if q.hasPermitStmt, err = db.PrepareContext(ctx, hasPermit); err != nil {
 		return nil, fmt.Errorf("error preparing query HasPermit: %w", err)
+	}
+	if q.hasUnmetStmt, err = db.PrepareContext(ctx, hasUnmet); err != nil {
+		return nil, fmt.Errorf("error preparing query HasUnmet: %w", err)
 	}
 	if q.hasWaitingStmt, err = db.PrepareContext(ctx, hasWaiting); err != nil {
 		return nil, fmt.Errorf("error preparing query HasWaiting: %w", err)
@@ -342,6 +366,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.insertCapLanesStmt, err = db.PrepareContext(ctx, insertCapLanes); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertCapLanes: %w", err)
 	}
+	if q.insertEdgeStmt, err = db.PrepareContext(ctx, insertEdge); err != nil {
+		return nil, fmt.Errorf("error preparing query InsertEdge: %w", err)
+	}
 	if q.insertInputStmt, err = db.PrepareContext(ctx, insertInput); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertInput: %w", err)
 	}
@@ -359,6 +386,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.insertLimitLaneStmt, err = db.PrepareContext(ctx, insertLimitLane); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertLimitLane: %w", err)
+	}
+	if q.insertLookStmt, err = db.PrepareContext(ctx, insertLook); err != nil {
+		return nil, fmt.Errorf("error preparing query InsertLook: %w", err)
 	}
 	if q.insertNoticeStmt, err = db.PrepareContext(ctx, insertNotice); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertNotice: %w", err)
@@ -395,6 +425,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.insertWaitingStmt, err = db.PrepareContext(ctx, insertWaiting); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertWaiting: %w", err)
+	}
+	if q.isNeededStmt, err = db.PrepareContext(ctx, isNeeded); err != nil {
+		return nil, fmt.Errorf("error preparing query IsNeeded: %w", err)
 	}
 	if q.keepOccurrenceStmt, err = db.PrepareContext(ctx, keepOccurrence); err != nil {
 		return nil, fmt.Errorf("error preparing query KeepOccurrence: %w", err)
@@ -533,6 +566,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.makeDueStmt, err = db.PrepareContext(ctx, makeDue); err != nil {
 		return nil, fmt.Errorf("error preparing query MakeDue: %w", err)
+	}
+	if q.meetEdgeStmt, err = db.PrepareContext(ctx, meetEdge); err != nil {
+		return nil, fmt.Errorf("error preparing query MeetEdge: %w", err)
 	}
 	if q.mendReadyStmt, err = db.PrepareContext(ctx, mendReady); err != nil {
 		return nil, fmt.Errorf("error preparing query MendReady: %w", err)
@@ -735,6 +771,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.skippedSchedulesStmt, err = db.PrepareContext(ctx, skippedSchedules); err != nil {
 		return nil, fmt.Errorf("error preparing query SkippedSchedules: %w", err)
 	}
+	if q.sourcesOfStmt, err = db.PrepareContext(ctx, sourcesOf); err != nil {
+		return nil, fmt.Errorf("error preparing query SourcesOf: %w", err)
+	}
 	if q.storedSinceStmt, err = db.PrepareContext(ctx, storedSince); err != nil {
 		return nil, fmt.Errorf("error preparing query StoredSince: %w", err)
 	}
@@ -768,6 +807,12 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.updateLimitStmt, err = db.PrepareContext(ctx, updateLimit); err != nil {
 		return nil, fmt.Errorf("error preparing query UpdateLimit: %w", err)
 	}
+	if q.waitersForStmt, err = db.PrepareContext(ctx, waitersFor); err != nil {
+		return nil, fmt.Errorf("error preparing query WaitersFor: %w", err)
+	}
+	if q.waitersOfStmt, err = db.PrepareContext(ctx, waitersOf); err != nil {
+		return nil, fmt.Errorf("error preparing query WaitersOf: %w", err)
+	}
 	if q.waitingBesideStmt, err = db.PrepareContext(ctx, waitingBeside); err != nil {
 		return nil, fmt.Errorf("error preparing query WaitingBeside: %w", err)
 	}
@@ -784,9 +829,19 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing acknowledgeStmt: %w", cerr)
 		}
 	}
+	if q.addLinkStmt != nil {
+		if cerr := q.addLinkStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing addLinkStmt: %w", cerr)
+		}
+	}
 	if q.addToBulkStmt != nil {
 		if cerr := q.addToBulkStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing addToBulkStmt: %w", cerr)
+		}
+	}
+	if q.advanceNoticeStmt != nil {
+		if cerr := q.advanceNoticeStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing advanceNoticeStmt: %w", cerr)
 		}
 	}
 	if q.advanceScheduleStmt != nil {
@@ -877,6 +932,11 @@ func (q *Queries) Close() error {
 	if q.deleteAttemptsStmt != nil {
 		if cerr := q.deleteAttemptsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing deleteAttemptsStmt: %w", cerr)
+		}
+	}
+	if q.deleteEdgesStmt != nil {
+		if cerr := q.deleteEdgesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteEdgesStmt: %w", cerr)
 		}
 	}
 	if q.deleteEndedStmt != nil {
@@ -1014,6 +1074,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing dueSchedulesStmt: %w", cerr)
 		}
 	}
+	if q.edgesOfStmt != nil {
+		if cerr := q.edgesOfStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing edgesOfStmt: %w", cerr)
+		}
+	}
 	if q.endPenaltyStmt != nil {
 		if cerr := q.endPenaltyStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing endPenaltyStmt: %w", cerr)
@@ -1144,6 +1209,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing findOperableStmt: %w", cerr)
 		}
 	}
+	if q.findOutcomeStmt != nil {
+		if cerr := q.findOutcomeStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findOutcomeStmt: %w", cerr)
+		}
+	}
 	if q.findProgressStmt != nil {
 		if cerr := q.findProgressStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing findProgressStmt: %w", cerr)
@@ -1204,6 +1274,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing findSweepStmt: %w", cerr)
 		}
 	}
+	if q.findWaiterStmt != nil {
+		if cerr := q.findWaiterStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findWaiterStmt: %w", cerr)
+		}
+	}
 	if q.findWorkerStartStmt != nil {
 		if cerr := q.findWorkerStartStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing findWorkerStartStmt: %w", cerr)
@@ -1259,6 +1334,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing guardRunStmt: %w", cerr)
 		}
 	}
+	if q.hasChildStmt != nil {
+		if cerr := q.hasChildStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing hasChildStmt: %w", cerr)
+		}
+	}
 	if q.hasLeaseStmt != nil {
 		if cerr := q.hasLeaseStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing hasLeaseStmt: %w", cerr)
@@ -1267,6 +1347,11 @@ func (q *Queries) Close() error {
 	if q.hasPermitStmt != nil {
 		if cerr := q.hasPermitStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing hasPermitStmt: %w", cerr)
+		}
+	}
+	if q.hasUnmetStmt != nil {
+		if cerr := q.hasUnmetStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing hasUnmetStmt: %w", cerr)
 		}
 	}
 	if q.hasWaitingStmt != nil {
@@ -1309,6 +1394,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing insertCapLanesStmt: %w", cerr)
 		}
 	}
+	if q.insertEdgeStmt != nil {
+		if cerr := q.insertEdgeStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing insertEdgeStmt: %w", cerr)
+		}
+	}
 	if q.insertInputStmt != nil {
 		if cerr := q.insertInputStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing insertInputStmt: %w", cerr)
@@ -1337,6 +1427,11 @@ func (q *Queries) Close() error {
 	if q.insertLimitLaneStmt != nil {
 		if cerr := q.insertLimitLaneStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing insertLimitLaneStmt: %w", cerr)
+		}
+	}
+	if q.insertLookStmt != nil {
+		if cerr := q.insertLookStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing insertLookStmt: %w", cerr)
 		}
 	}
 	if q.insertNoticeStmt != nil {
@@ -1397,6 +1492,11 @@ func (q *Queries) Close() error {
 	if q.insertWaitingStmt != nil {
 		if cerr := q.insertWaitingStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing insertWaitingStmt: %w", cerr)
+		}
+	}
+	if q.isNeededStmt != nil {
+		if cerr := q.isNeededStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing isNeededStmt: %w", cerr)
 		}
 	}
 	if q.keepOccurrenceStmt != nil {
@@ -1627,6 +1727,11 @@ func (q *Queries) Close() error {
 	if q.makeDueStmt != nil {
 		if cerr := q.makeDueStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing makeDueStmt: %w", cerr)
+		}
+	}
+	if q.meetEdgeStmt != nil {
+		if cerr := q.meetEdgeStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing meetEdgeStmt: %w", cerr)
 		}
 	}
 	if q.mendReadyStmt != nil {
@@ -1964,6 +2069,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing skippedSchedulesStmt: %w", cerr)
 		}
 	}
+	if q.sourcesOfStmt != nil {
+		if cerr := q.sourcesOfStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing sourcesOfStmt: %w", cerr)
+		}
+	}
 	if q.storedSinceStmt != nil {
 		if cerr := q.storedSinceStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing storedSinceStmt: %w", cerr)
@@ -2019,6 +2129,16 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing updateLimitStmt: %w", cerr)
 		}
 	}
+	if q.waitersForStmt != nil {
+		if cerr := q.waitersForStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing waitersForStmt: %w", cerr)
+		}
+	}
+	if q.waitersOfStmt != nil {
+		if cerr := q.waitersOfStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing waitersOfStmt: %w", cerr)
+		}
+	}
 	if q.waitingBesideStmt != nil {
 		if cerr := q.waitingBesideStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing waitingBesideStmt: %w", cerr)
@@ -2069,7 +2189,9 @@ type Queries struct {
 	db                       DBTX
 	tx                       *sql.Tx
 	acknowledgeStmt          *sql.Stmt
+	addLinkStmt              *sql.Stmt
 	addToBulkStmt            *sql.Stmt
+	advanceNoticeStmt        *sql.Stmt
 	advanceScheduleStmt      *sql.Stmt
 	announceStmt             *sql.Stmt
 	auditStmt                *sql.Stmt
@@ -2088,6 +2210,7 @@ type Queries struct {
 	declareJobStmt           *sql.Stmt
 	declareWorkerStmt        *sql.Stmt
 	deleteAttemptsStmt       *sql.Stmt
+	deleteEdgesStmt          *sql.Stmt
 	deleteEndedStmt          *sql.Stmt
 	deleteEntryStmt          *sql.Stmt
 	deleteExpiredStmt        *sql.Stmt
@@ -2115,6 +2238,7 @@ type Queries struct {
 	deleteWaitingStmt        *sql.Stmt
 	dueNoticesStmt           *sql.Stmt
 	dueSchedulesStmt         *sql.Stmt
+	edgesOfStmt              *sql.Stmt
 	endPenaltyStmt           *sql.Stmt
 	examineClockStmt         *sql.Stmt
 	examineLeasesStmt        *sql.Stmt
@@ -2141,6 +2265,7 @@ type Queries struct {
 	findLeaseOfRunStmt       *sql.Stmt
 	findLimitsOfStmt         *sql.Stmt
 	findOperableStmt         *sql.Stmt
+	findOutcomeStmt          *sql.Stmt
 	findProgressStmt         *sql.Stmt
 	findQueueStmt            *sql.Stmt
 	findReclaimableStmt      *sql.Stmt
@@ -2153,6 +2278,7 @@ type Queries struct {
 	findStepStmt             *sql.Stmt
 	findStrandedStmt         *sql.Stmt
 	findSweepStmt            *sql.Stmt
+	findWaiterStmt           *sql.Stmt
 	findWorkerStartStmt      *sql.Stmt
 	firstHoldingStmt         *sql.Stmt
 	firstWaitingStmt         *sql.Stmt
@@ -2164,8 +2290,10 @@ type Queries struct {
 	giveUpStmt               *sql.Stmt
 	grantLockStmt            *sql.Stmt
 	guardRunStmt             *sql.Stmt
+	hasChildStmt             *sql.Stmt
 	hasLeaseStmt             *sql.Stmt
 	hasPermitStmt            *sql.Stmt
+	hasUnmetStmt             *sql.Stmt
 	hasWaitingStmt           *sql.Stmt
 	hastenScheduleStmt       *sql.Stmt
 	heldByGateStmt           *sql.Stmt
@@ -2174,12 +2302,14 @@ type Queries struct {
 	insertAuditStmt          *sql.Stmt
 	insertCancelStmt         *sql.Stmt
 	insertCapLanesStmt       *sql.Stmt
+	insertEdgeStmt           *sql.Stmt
 	insertInputStmt          *sql.Stmt
 	insertKeyedStmt          *sql.Stmt
 	insertLaneStmt           *sql.Stmt
 	insertLeaseStmt          *sql.Stmt
 	insertLimitStmt          *sql.Stmt
 	insertLimitLaneStmt      *sql.Stmt
+	insertLookStmt           *sql.Stmt
 	insertNoticeStmt         *sql.Stmt
 	insertOccurrenceStmt     *sql.Stmt
 	insertPermitStmt         *sql.Stmt
@@ -2192,6 +2322,7 @@ type Queries struct {
 	insertSkipStmt           *sql.Stmt
 	insertTurnStmt           *sql.Stmt
 	insertWaitingStmt        *sql.Stmt
+	isNeededStmt             *sql.Stmt
 	keepOccurrenceStmt       *sql.Stmt
 	lastGenerationStmt       *sql.Stmt
 	lastRunStmt              *sql.Stmt
@@ -2238,6 +2369,7 @@ type Queries struct {
 	listWaitsStmt            *sql.Stmt
 	listWorkersStmt          *sql.Stmt
 	makeDueStmt              *sql.Stmt
+	meetEdgeStmt             *sql.Stmt
 	mendReadyStmt            *sql.Stmt
 	moveSweepStmt            *sql.Stmt
 	nextEvaluationStmt       *sql.Stmt
@@ -2305,6 +2437,7 @@ type Queries struct {
 	settlePendingStmt        *sql.Stmt
 	settleSuccessStmt        *sql.Stmt
 	skippedSchedulesStmt     *sql.Stmt
+	sourcesOfStmt            *sql.Stmt
 	storedSinceStmt          *sql.Stmt
 	sumInputsStmt            *sql.Stmt
 	surveyLanesStmt          *sql.Stmt
@@ -2316,6 +2449,8 @@ type Queries struct {
 	touchScheduleStmt        *sql.Stmt
 	unfinishedOfScheduleStmt *sql.Stmt
 	updateLimitStmt          *sql.Stmt
+	waitersForStmt           *sql.Stmt
+	waitersOfStmt            *sql.Stmt
 	waitingBesideStmt        *sql.Stmt
 	waitingByLineStmt        *sql.Stmt
 }
@@ -2325,7 +2460,9 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		db:                       tx,
 		tx:                       tx,
 		acknowledgeStmt:          q.acknowledgeStmt,
+		addLinkStmt:              q.addLinkStmt,
 		addToBulkStmt:            q.addToBulkStmt,
+		advanceNoticeStmt:        q.advanceNoticeStmt,
 		advanceScheduleStmt:      q.advanceScheduleStmt,
 		announceStmt:             q.announceStmt,
 		auditStmt:                q.auditStmt,
@@ -2344,6 +2481,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		declareJobStmt:           q.declareJobStmt,
 		declareWorkerStmt:        q.declareWorkerStmt,
 		deleteAttemptsStmt:       q.deleteAttemptsStmt,
+		deleteEdgesStmt:          q.deleteEdgesStmt,
 		deleteEndedStmt:          q.deleteEndedStmt,
 		deleteEntryStmt:          q.deleteEntryStmt,
 		deleteExpiredStmt:        q.deleteExpiredStmt,
@@ -2371,6 +2509,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		deleteWaitingStmt:        q.deleteWaitingStmt,
 		dueNoticesStmt:           q.dueNoticesStmt,
 		dueSchedulesStmt:         q.dueSchedulesStmt,
+		edgesOfStmt:              q.edgesOfStmt,
 		endPenaltyStmt:           q.endPenaltyStmt,
 		examineClockStmt:         q.examineClockStmt,
 		examineLeasesStmt:        q.examineLeasesStmt,
@@ -2397,6 +2536,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		findLeaseOfRunStmt:       q.findLeaseOfRunStmt,
 		findLimitsOfStmt:         q.findLimitsOfStmt,
 		findOperableStmt:         q.findOperableStmt,
+		findOutcomeStmt:          q.findOutcomeStmt,
 		findProgressStmt:         q.findProgressStmt,
 		findQueueStmt:            q.findQueueStmt,
 		findReclaimableStmt:      q.findReclaimableStmt,
@@ -2409,6 +2549,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		findStepStmt:             q.findStepStmt,
 		findStrandedStmt:         q.findStrandedStmt,
 		findSweepStmt:            q.findSweepStmt,
+		findWaiterStmt:           q.findWaiterStmt,
 		findWorkerStartStmt:      q.findWorkerStartStmt,
 		firstHoldingStmt:         q.firstHoldingStmt,
 		firstWaitingStmt:         q.firstWaitingStmt,
@@ -2420,8 +2561,10 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		giveUpStmt:               q.giveUpStmt,
 		grantLockStmt:            q.grantLockStmt,
 		guardRunStmt:             q.guardRunStmt,
+		hasChildStmt:             q.hasChildStmt,
 		hasLeaseStmt:             q.hasLeaseStmt,
 		hasPermitStmt:            q.hasPermitStmt,
+		hasUnmetStmt:             q.hasUnmetStmt,
 		hasWaitingStmt:           q.hasWaitingStmt,
 		hastenScheduleStmt:       q.hastenScheduleStmt,
 		heldByGateStmt:           q.heldByGateStmt,
@@ -2430,12 +2573,14 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		insertAuditStmt:          q.insertAuditStmt,
 		insertCancelStmt:         q.insertCancelStmt,
 		insertCapLanesStmt:       q.insertCapLanesStmt,
+		insertEdgeStmt:           q.insertEdgeStmt,
 		insertInputStmt:          q.insertInputStmt,
 		insertKeyedStmt:          q.insertKeyedStmt,
 		insertLaneStmt:           q.insertLaneStmt,
 		insertLeaseStmt:          q.insertLeaseStmt,
 		insertLimitStmt:          q.insertLimitStmt,
 		insertLimitLaneStmt:      q.insertLimitLaneStmt,
+		insertLookStmt:           q.insertLookStmt,
 		insertNoticeStmt:         q.insertNoticeStmt,
 		insertOccurrenceStmt:     q.insertOccurrenceStmt,
 		insertPermitStmt:         q.insertPermitStmt,
@@ -2448,6 +2593,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		insertSkipStmt:           q.insertSkipStmt,
 		insertTurnStmt:           q.insertTurnStmt,
 		insertWaitingStmt:        q.insertWaitingStmt,
+		isNeededStmt:             q.isNeededStmt,
 		keepOccurrenceStmt:       q.keepOccurrenceStmt,
 		lastGenerationStmt:       q.lastGenerationStmt,
 		lastRunStmt:              q.lastRunStmt,
@@ -2494,6 +2640,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		listWaitsStmt:            q.listWaitsStmt,
 		listWorkersStmt:          q.listWorkersStmt,
 		makeDueStmt:              q.makeDueStmt,
+		meetEdgeStmt:             q.meetEdgeStmt,
 		mendReadyStmt:            q.mendReadyStmt,
 		moveSweepStmt:            q.moveSweepStmt,
 		nextEvaluationStmt:       q.nextEvaluationStmt,
@@ -2561,6 +2708,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		settlePendingStmt:        q.settlePendingStmt,
 		settleSuccessStmt:        q.settleSuccessStmt,
 		skippedSchedulesStmt:     q.skippedSchedulesStmt,
+		sourcesOfStmt:            q.sourcesOfStmt,
 		storedSinceStmt:          q.storedSinceStmt,
 		sumInputsStmt:            q.sumInputsStmt,
 		surveyLanesStmt:          q.surveyLanesStmt,
@@ -2572,6 +2720,8 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		touchScheduleStmt:        q.touchScheduleStmt,
 		unfinishedOfScheduleStmt: q.unfinishedOfScheduleStmt,
 		updateLimitStmt:          q.updateLimitStmt,
+		waitersForStmt:           q.waitersForStmt,
+		waitersOfStmt:            q.waitersOfStmt,
 		waitingBesideStmt:        q.waitingBesideStmt,
 		waitingByLineStmt:        q.waitingByLineStmt,
 	}

@@ -332,7 +332,7 @@ SET at = excluded.at,
     error = excluded.error,
     code = excluded.code,
     value = excluded.value
-WHERE steps.kind = 0
+WHERE steps.kind IN (0, 5)
 `
 
 type RecordStepParams struct {
