@@ -120,6 +120,8 @@ type NewWait struct {
 	// input without either has no end.
 	Until time.Time
 	For   time.Duration
+	// Children is how many children the run waits for; it is stored as the record's Tries.
+	Children int
 }
 
 // StepVerdict is the store's answer to one NewStep.

@@ -158,7 +158,7 @@ WITH locked_run AS MATERIALIZED (
             sqlc.narg(until)::timestamptz,
             clock_timestamp() + sqlc.narg(lasts)::bigint * interval '1 microsecond'
         ),
-        0,
+        @children::int,
         @kind::smallint,
         @name::text
     FROM locked_run

@@ -112,7 +112,7 @@ func (s *Store) BeginWait(ctx context.Context, wait store.NewWait) (store.RunSte
 	}
 	now, r := s.now(), s.runs[wait.Run]
 	if r.step(wait.Name) == nil {
-		step := store.StepRecord{Name: wait.Name, Kind: wait.Kind, At: now, Until: micro(wait.Until)}
+		step := store.StepRecord{Name: wait.Name, Kind: wait.Kind, Tries: wait.Children, At: now, Until: micro(wait.Until)}
 		if wait.Until.IsZero() && (wait.For > 0 || wait.Kind == store.StepSleep) {
 			step.Until = micro(now.Add(wait.For))
 		}

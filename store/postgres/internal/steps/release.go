@@ -88,11 +88,13 @@ func (s *Steps) arrived(ctx context.Context, looks []store.Look) (found []notice
 	if len(looks) == 0 {
 		return nil, nil
 	}
-	of := map[store.StepKind]*columns{store.StepInput: {}, store.StepChildren: {}}
+	var inputs, children columns
 	for _, look := range looks {
-		if c := of[look.Kind]; c != nil {
-			c.runs, c.names = append(c.runs, look.Run), append(c.names, look.Name)
+		c := &inputs
+		if look.Kind == store.StepChildren {
+			c = &children
 		}
+		c.runs, c.names = append(c.runs, look.Run), append(c.names, look.Name)
 	}
 	b := s.db.Hot(ctx)
 	add := func(statement string, kind Notice, c *columns) {
@@ -103,8 +105,8 @@ func (s *Steps) arrived(ctx context.Context, looks []store.Look) (found []notice
 			return scanNamed(rows, func(at named) { found = append(found, notice{named: at, kind: kind, look: true}) })
 		})
 	}
-	add(queries.Arrived, NoticeInput, of[store.StepInput])
-	add(queries.ArrivedChildren, NoticeLook, of[store.StepChildren])
+	add(queries.Arrived, NoticeInput, &inputs)
+	add(queries.ArrivedChildren, NoticeLook, &children)
 	err = s.db.Send(ctx, s.db.Aloof(), b)
 	return found, err
 }
