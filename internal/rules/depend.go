@@ -128,8 +128,9 @@ func (e *Judged) Judge() {
 	}
 }
 
-// Unfinished reports whether the end of the source decides about the edge.
-func (e *Judged) Unfinished() bool { return e.Found && !e.State.Terminal() && e.Fate == Unmet }
+// Open reports whether an end of the source is still to decide about the edge. That of a dead one
+// is, as it may be retried.
+func (e *Judged) Open() bool { return e.Found && e.Fate == Unmet }
 
 // Judgement is what becomes of a dependent.
 type Judgement struct {

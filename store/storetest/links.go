@@ -232,10 +232,10 @@ func dependentLimited(_ *testing.T, f *fixture) {
 func dependentExpires(_ *testing.T, f *fixture) {
 	source := newRun(func(r *store.NewRun) { r.After = time.Hour })
 	f.enqueue(source)
-	dependent := newRun(dependsOn(store.WantSucceeded, source.ID), func(r *store.NewRun) { r.ExpiresAt = f.now().Add(50 * time.Millisecond) })
+	dependent := newRun(dependsOn(store.WantSucceeded, source.ID), func(r *store.NewRun) { r.ExpiresAt = f.now().Add(time.Second) })
 	f.enqueue(dependent)
 	f.nothingDue("before")
-	<-time.After(100 * time.Millisecond)
+	<-time.After(1100 * time.Millisecond)
 	_, claimed := f.claimOne(newWorker("w"))
 	if claimed.ID != dependent.ID || !claimed.Expired {
 		f.t.Errorf("claimed %+v, want the dependent, expired", claimed)

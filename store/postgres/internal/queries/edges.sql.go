@@ -180,7 +180,7 @@ WITH locked_runs AS MATERIALIZED (
     SELECT runs.id
     FROM durable.runs
     WHERE runs.id = ANY ($1::uuid[])
-      AND durable.is_unfinished(runs.state)
+      AND runs.state IN (durable.pending(), durable.running(), durable.dead())
     FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE durable.runs
@@ -193,8 +193,8 @@ type AwaitEndsParams struct {
 	Ids []uuid.UUID
 }
 
-// Has the ends of unfinished runs noted, and returns their ids. One that is executing is settled
-// as always: its row is locked for a moment.
+// Has the ends of runs noted that are unfinished, or dead and may be retried, and returns their
+// ids. One that is executing is settled as always: its row is locked for a moment.
 // Index: runs_pkey. Locks: the runs, with SKIP LOCKED, until the transaction ends.
 // Idempotent: a repeat finds the mark.
 func (q *Queries) AwaitEnds(ctx context.Context, arg AwaitEndsParams) ([]uuid.UUID, error) {

@@ -163,7 +163,7 @@ func (r *round) scanEdges(rows pgx.Rows) error {
 	return rows.Err()
 }
 
-// awaitEnds has the ends of unfinished sources noted, and returns the sources of which it is not
+// awaitEnds has the ends of sources noted that are still to decide, and returns the sources of which it is not
 // known that they will be: another transaction has them.
 func (r *round) awaitEnds(ctx context.Context) (unseen map[uuid.UUID]bool, err error) {
 	unseen = map[uuid.UUID]bool{}
@@ -173,7 +173,7 @@ func (r *round) awaitEnds(ctx context.Context) (unseen map[uuid.UUID]bool, err e
 			continue
 		}
 		for i := range edges {
-			if edge := &edges[i]; edge.Unfinished() && !edge.Noted && !unseen[edge.Source] {
+			if edge := &edges[i]; edge.Open() && !edge.Noted && !unseen[edge.Source] {
 				unseen[edge.Source] = true
 				ids = append(ids, edge.Source)
 			}
