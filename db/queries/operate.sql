@@ -289,11 +289,6 @@ WITH locked_runs AS MATERIALIZED (
     SELECT DISTINCT lined.lane, lined.due_at, lined.gate
     FROM lined
 -- end
-), noticed AS (
-    INSERT INTO durable.notices (run_id, kind)
-    SELECT retried.id, durable.notice_look()
-    FROM retried
-    WHERE retried.due_at > now()
 ), resolved AS (
     DELETE FROM durable.problems
     WHERE run_id = ANY (ARRAY(SELECT retried.id FROM retried))
@@ -305,6 +300,17 @@ WITH locked_runs AS MATERIALIZED (
 )
 SELECT retried.id
 FROM retried;
+
+-- name: LookAtRetried :exec
+-- After RetryRuns in its transaction: has the dependents among its runs looked at that wait for
+-- their conditions again.
+-- Index: runs_pkey. Locks: what it inserts. Idempotent: a notice too many is harmless.
+INSERT INTO durable.notices (run_id, kind)
+SELECT runs.id, durable.notice_look()
+FROM durable.runs
+WHERE runs.id = ANY (@ids::uuid[])
+  AND runs.state = durable.pending()
+  AND runs.due_at > now();
 
 -- name: CountRetried :exec
 -- After RetryRuns in its transaction: the schedules of runs that are pending again count

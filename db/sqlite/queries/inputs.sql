@@ -73,7 +73,7 @@ SET due_at = @due_at,
 WHERE id = @id;
 
 -- name: AdvanceNotice :exec
--- Index: the primary key. It is due at once.
+-- Index: the primary key. It is due immediately.
 UPDATE notices
 SET cursor = @cursor
 WHERE id = @id;

@@ -1042,6 +1042,27 @@ func (q *Queries) LockKeyOf(ctx context.Context, arg LockKeyOfParams) error {
 	return err
 }
 
+const LookAtRetried = `-- name: LookAtRetried :exec
+INSERT INTO durable.notices (run_id, kind)
+SELECT runs.id, durable.notice_look()
+FROM durable.runs
+WHERE runs.id = ANY ($1::uuid[])
+  AND runs.state = durable.pending()
+  AND runs.due_at > now()
+`
+
+type LookAtRetriedParams struct {
+	Ids []uuid.UUID
+}
+
+// After RetryRuns in its transaction: has the dependents among its runs looked at that wait for
+// their conditions again.
+// Index: runs_pkey. Locks: what it inserts. Idempotent: a notice too many is harmless.
+func (q *Queries) LookAtRetried(ctx context.Context, arg LookAtRetriedParams) error {
+	_, err := q.db.Exec(ctx, LookAtRetried, arg.Ids)
+	return err
+}
+
 const Operable = `-- name: Operable :many
 SELECT
     runs.id,
@@ -1270,11 +1291,6 @@ WITH locked_runs AS MATERIALIZED (
     INSERT INTO durable.turns (line, due_at, gate)
     SELECT DISTINCT lined.lane, lined.due_at, lined.gate
     FROM lined
-), noticed AS (
-    INSERT INTO durable.notices (run_id, kind)
-    SELECT retried.id, durable.notice_look()
-    FROM retried
-    WHERE retried.due_at > now()
 ), resolved AS (
     DELETE FROM durable.problems
     WHERE run_id = ANY (ARRAY(SELECT retried.id FROM retried))

@@ -38,8 +38,8 @@ type Waker interface {
 	Released(lane int32, limited bool, runs int)
 	// Noticed has a worker release a run that was sent an input.
 	Noticed(ctx context.Context, run store.RunID)
-	// Cancelled wakes workers for the places that cancelled runs have freed, and tells the
-	// workers of running ones if a cancellation was requested.
+	// Cancelled wakes workers for the places that cancelled runs have freed, and notifies
+	// those of running ones if a cancellation was requested.
 	Cancelled(ctx context.Context, freed []store.LineID, requested bool)
 }
 

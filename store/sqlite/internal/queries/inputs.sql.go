@@ -20,7 +20,7 @@ type AdvanceNoticeParams struct {
 	ID     int64
 }
 
-// Index: the primary key. It is due at once.
+// Index: the primary key. It is due immediately.
 func (q *Queries) AdvanceNotice(ctx context.Context, arg AdvanceNoticeParams) error {
 	_, err := q.exec(ctx, q.advanceNoticeStmt, advanceNotice, arg.Cursor, arg.ID)
 	return err

@@ -85,7 +85,7 @@ func TestCall_GivesTheResultOfTheChildAndIsExecutedOnce(t *testing.T) {
 	})
 }
 
-func TestCall_ToldOfADeadChildIsFinalUntilBothAreRetried(t *testing.T) {
+func TestCall_OfADeadChildIsFinalUntilBothAreRetried(t *testing.T) {
 	var f family
 	f.ships = func(n int64, _ parcel) (string, error) {
 		if n == 1 {
