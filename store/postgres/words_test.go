@@ -39,7 +39,7 @@ var meanings = map[string]any{ //nolint:gochecknoglobals // a constant table
 	"step_tried()": int16(store.StepTried), "step_failed()": int16(store.StepFailed), "step_sleep()": int16(store.StepSleep), "step_input()": int16(store.StepInput),
 	"step_children()": int16(store.StepChildren), "step_is_replaced(0::smallint)": store.StepTried.IsReplaced(), "step_is_replaced(1::smallint)": store.StepDone.IsReplaced(),
 	"step_is_replaced(5::smallint)": store.StepChildren.IsReplaced(),
-	"link_awaited()": int16(store.LinkAwaited), "link_parent()": int16(store.LinkParent),
+	"link_awaited()":                int16(store.LinkAwaited), "link_parent()": int16(store.LinkParent),
 	"notice_input()": int16(steps.NoticeInput), "notice_look()": int16(steps.NoticeLook), "notice_ended()": int16(steps.NoticeEnded), "notice_orphan()": int16(steps.NoticeOrphan),
 	"minute()":          int16(store.Minute),
 	"limit_semaphore()": int16(store.LimitSemaphore),
