@@ -93,7 +93,10 @@ create table durable.runs (
     metadata     json,                           -- names and values, all text; null: none
     -- the instant of the schedule that it is for, as RFC 9557 writes it; null: none
     occurs_at    text,
-    schedule_name text                           -- for when the schedule is deleted
+    schedule_name text,                          -- for when the schedule is deleted
+    -- null: no other run is concerned. 1: its end is noted, as runs wait for it; 2: it has
+    -- children, which are cancelled with it
+    links        smallint
 ) with (fillfactor = 36);
 create unique index runs_occurrence on durable.runs (schedule, generation, occurrence)
     where schedule is not null;
@@ -205,17 +208,37 @@ create table durable.inputs (
     primary key (run_id, name, n)
 );
 
--- An input was stored, so that its run may have to be made due. A release deletes it when it
+-- Something happened that runs may wait for: one has to be looked at. A release deletes it when it
 -- has locked the run, or puts it back for later. Mostly empty.
 create table durable.notices (
     id     bigint generated always as identity,
     due_at timestamptz not null default now(),
     run_id uuid not null,
+    -- of an end that many wait for: those up to here were looked at
+    cursor uuid,
     tries  smallint not null default 0,     -- how often it was put back
-    name   text collate "C" not null        -- of the input
+    -- 0 the run was sent an input, 1 it has a new condition, 2 it has ended or was deleted, 3 its
+    -- parent was cancelled
+    kind   smallint not null default 0,
+    name   text collate "C" not null default '' -- of the input
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
 create unique index notices_order on durable.notices (due_at, id);
 alter table durable.notices replica identity using index notices_order;
+
+-- What runs wait for that is the end of another run, as long as the one that waits.
+create table durable.edges (
+    waiter uuid not null,
+    source uuid not null,
+    wants  smallint not null,               -- store.Want
+    -- 0: it is needed; else one of those with the same number is
+    any_of smallint not null default 0,
+    met    boolean not null default false,  -- of a dependent; for ever
+    -- of the step of the waiter's handler that started the source; empty: the waiter is a
+    -- dependent, and was stored with this condition
+    name   text collate "C" not null default '',
+    primary key (waiter, name, any_of, source, wants)
+);
+create index edges_source on durable.edges (source, waiter);
 
 -- One row per ended attempt, except hand-backs and successes without log lines
 -- (the run says those itself).
@@ -1069,3 +1092,47 @@ create table durable.rounds (
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 create index rounds_order on durable.rounds (gate, lane, since, line);
 create index rounds_home on durable.rounds (gate, home);
+
+-- The end of a run that others wait for, by whatever statement, leaves a notice. Triggers, so that
+-- no statement can be without it; of plain runs only the WHEN is evaluated.
+create function durable.note_end() returns trigger
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $function$
+begin
+    if new.links & 1 <> 0 then
+        insert into durable.notices (run_id, kind) values (new.id, 2);
+    end if;
+    if new.links & 2 <> 0 and new.state = 5 then
+        insert into durable.notices (run_id, kind)
+        select edges.source, 3
+        from durable.edges
+        where edges.waiter = new.id and edges.name <> '';
+    end if;
+    return null;
+end
+$function$;
+create trigger runs_end_noted after update of state on durable.runs
+    for each row when (new.links is not null and new.state >= 2)
+    execute function durable.note_end();
+
+create function durable.note_deletion() returns trigger
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $function$
+begin
+    if old.links & 1 <> 0 then
+        insert into durable.notices (run_id, kind) values (old.id, 2);
+    end if;
+    if old.links & 2 <> 0 and old.state < 2 then
+        insert into durable.notices (run_id, kind)
+        select edges.source, 3
+        from durable.edges
+        where edges.waiter = old.id and edges.name <> '';
+    end if;
+    return null;
+end
+$function$;
+create trigger runs_deletion_noted after delete on durable.runs
+    for each row when (old.links is not null)
+    execute function durable.note_deletion();

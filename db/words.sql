@@ -34,6 +34,20 @@ create function durable.step_tried() returns smallint language sql immutable ret
 create function durable.step_failed() returns smallint language sql immutable return 2;
 create function durable.step_sleep() returns smallint language sql immutable return 3;
 create function durable.step_input() returns smallint language sql immutable return 4;
+create function durable.step_children() returns smallint language sql immutable return 5;
+-- A result replaces it.
+create function durable.step_is_replaced(kind smallint) returns boolean
+    language sql immutable return (kind IN (0, 5));
+
+-- store.LinkAwaited and store.LinkParent, of runs.links.
+create function durable.link_awaited() returns smallint language sql immutable return 1;
+create function durable.link_parent() returns smallint language sql immutable return 2;
+
+-- steps.Notice, of notices.
+create function durable.notice_input() returns smallint language sql immutable return 0;
+create function durable.notice_look() returns smallint language sql immutable return 1;
+create function durable.notice_ended() returns smallint language sql immutable return 2;
+create function durable.notice_orphan() returns smallint language sql immutable return 3;
 
 -- store.Span, of stats.
 create function durable.minute() returns smallint language sql immutable return 1;

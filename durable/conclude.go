@@ -63,6 +63,9 @@ func (s *settler) conclude(ctx context.Context, claims []*claim, settlements []s
 				if e.outcome.Kind == store.Snoozed {
 					s.w.releaser.Look(e.x.begunBook().Looks())
 				}
+				if e.x.run.Linked {
+					s.w.releaser.Notice()
+				}
 				s.w.announceEnd(ctx, e.x.run.ID, now)
 			case store.Rejected:
 				e.x.logger().Warn("stale settle rejected: the run belongs to another claim", "event", "run.refused",

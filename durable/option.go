@@ -11,8 +11,8 @@ import (
 
 // Option sets one part of a job's policy. Passed to NewJob it is the job's
 // default; passed to New or Enqueue it applies to that run only, passed to
-// AddSchedule to the schedule's runs. At, After, ExpiresAt, LimitedBy and the
-// keys are for a run only; Retry, RetryArgsFor, DeadOnMisfit, RetryArgs, Retention,
+// AddSchedule to the schedule's runs. At, After, ExpiresAt, LimitedBy, DependsOn
+// and the keys are for a run only; Retry, RetryArgsFor, DeadOnMisfit, RetryArgs, Retention,
 // MaxConcurrent, Alias, WithCodec and Redacted for a job only; and some are for a schedule only.
 type Option struct {
 	name  string
@@ -59,6 +59,8 @@ type policy struct {
 	plan        store.Plan // of a schedule
 	paused      bool       // of a schedule
 	limits      limitUses
+	dependsOn   []store.Condition // of a run
+	id          RunID             // of a run; the zero value: a new one
 
 	maxConcurrent *int // of a job; nil: no cap
 }
@@ -108,10 +110,14 @@ func (p policy) changed(place scope, options []Option) (policy, []error) {
 
 // newRun makes a run of a job with this policy.
 func (p policy) newRun(job string, args []byte) NewRun {
+	id := p.id
+	if id == (RunID{}) {
+		id = NewRunID()
+	}
 	return NewRun{
-		ID: NewRunID(), Job: job, Queue: p.queue, Priority: p.priority, Args: args,
+		ID: id, Job: job, Queue: p.queue, Priority: p.priority, Args: args,
 		MaxAttempts: p.maxAttempts, Timeout: p.timeout, OnCrash: p.onCrash, Tags: p.tags, Metadata: p.metadata,
-		At: p.at, After: p.after, ExpiresAt: p.expiresAt, Key: p.key,
+		At: p.at, After: p.after, ExpiresAt: p.expiresAt, Key: p.key, DependsOn: p.dependsOn,
 	}
 }
 
@@ -132,6 +138,9 @@ func (p policy) faults() []error {
 	}
 	return faults
 }
+
+// withID gives the run an ID.
+func withID(id RunID) Option { return Option{"withID", onlyRun, func(p *policy) { p.id = id }} }
 
 // OnQueue names the queue. Default "default".
 func OnQueue(name string) Option {

@@ -59,14 +59,15 @@ type StepError struct {
 func (e *StepError) Error() string { return fmt.Sprintf("step %q: %s", e.Name, e.Text) }
 
 // Final reports whether an error is recorded for good, so that every later execution gets it again:
-// that of a step, or an input that did not come. It is false for a park. A handler compensates
+// that of a step or of a child, or an input that did not come. It is false for a park. A handler compensates
 // where it is true, and nowhere else.
 func Final(err error) bool {
 	if stepping.ParkedAt(err) != nil {
 		return false
 	}
 	_, failed := errors.AsType[*StepError](err)
-	return failed || errors.Is(err, ErrNoInput)
+	_, failedChild := errors.AsType[*CallError](err)
+	return failed || failedChild || errors.Is(err, ErrNoInput)
 }
 
 // unstorableError is not an error of do: no try of the step has failed.

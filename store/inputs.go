@@ -52,10 +52,11 @@ type Sender interface {
 
 // Releaser makes runs due that wait for something that is there.
 type Releaser interface {
-	// Release looks at runs that were sent an input since it was called last, and at those
-	// that the request names, and makes due now those that wait for an input which is there.
-	// What another transaction holds at this moment is looked at again later. It waits for
-	// no lock.
+	// Release looks at runs that were sent an input, or wait for a run that has ended, since it
+	// was called last, and at those that the request names, and makes due now those whose wait
+	// is over. It cancels dependents whose conditions can never be met, and the children of
+	// cancelled parents. What another transaction holds at this moment is looked at again
+	// later. It waits for no lock.
 	Release(ctx context.Context, request ReleaseRequest) (ReleaseResult, error)
 }
 
@@ -65,16 +66,19 @@ type ReleaseRequest struct {
 	Limit int    // most notices taken; at least 1
 }
 
-// Look names an input that a run has begun to wait for.
+// Look names an input that a run has begun to wait for, or the step in which it waits for its
+// children.
 type Look struct {
 	Run  RunID
 	Name string
+	Kind StepKind // StepInput or StepChildren
 }
 
 // ReleaseResult is what a Release call did.
 type ReleaseResult struct {
 	Taken    int           // notices taken; equal to the limit when there may be more
 	Released int           // runs made due
+	Ended    int           // runs cancelled, or whose cancellation was requested
 	Next     time.Duration // until the next notice is due that is known; negative: none
 }
 

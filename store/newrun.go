@@ -47,6 +47,8 @@ type NewRun struct {
 	Trace       string        // of the enqueuer, such as a W3C traceparent; up to MaxTraceSize bytes of printable ASCII
 	Key         Key           // the zero value: none
 	Limits      []LimitUse    // at most MaxRunLimits, each of another limit and key; none: the run is not limited
+	DependsOn   []Condition   // at most MaxSources sources; none: it is due at At
+	ChildOf     string        // the step of the holder that waits for it, for EnqueueUnder; empty: none does
 
 	written []byte // Args as encoding/json wrote them: they are JSON while Args are these
 	fault   error  // found while it was created; reported by Enqueue
@@ -96,10 +98,29 @@ func CheckRuns(runs []NewRun) error {
 			faults = append(faults, err)
 		}
 	}
+	if len(faults) == 0 && AnyLinked(runs) {
+		if err := checkCycles(runs); err != nil {
+			faults = append(faults, err)
+		}
+	}
 	if len(faults) == 0 {
 		return nil
 	}
 	return fmt.Errorf("%w: %w", ErrInvalid, errors.Join(faults...))
+}
+
+// IsLinked reports whether the run waits for others, or another one waits for it from the
+// beginning.
+func (r *NewRun) IsLinked() bool { return len(r.DependsOn) > 0 || r.ChildOf != "" }
+
+// AnyLinked reports whether one of the runs is linked.
+func AnyLinked(runs []NewRun) bool {
+	for i := range runs {
+		if runs[i].IsLinked() {
+			return true
+		}
+	}
+	return false
 }
 
 func (r *NewRun) check() error {
@@ -121,6 +142,11 @@ func (r *NewRun) check() error {
 	if len(r.Limits) > 0 {
 		if err := CheckLimitUses(r.Limits); err != nil {
 			return err
+		}
+	}
+	if r.IsLinked() {
+		if faults := r.waitFaults(); len(faults) > 0 {
+			return errors.Join(faults...)
 		}
 	}
 	known := len(r.Args) > 0 && len(r.Args) == len(r.written) && &r.Args[0] == &r.written[0]

@@ -27,10 +27,14 @@ const (
 	StepFailed StepKind = 2 // it has failed for good
 	StepSleep  StepKind = 3 // the run sleeps until an instant
 	StepInput  StepKind = 4 // the run waits for an input, at most until an instant
+	// StepChildren: the run waits for the ends of its children under this name. Their outcomes
+	// replace it.
+	StepChildren StepKind = 5
 )
 
 var stepNames = map[StepKind]string{ //nolint:gochecknoglobals // a constant table
 	StepTried: "tried", StepDone: "done", StepFailed: "failed", StepSleep: "sleep", StepInput: "input",
+	StepChildren: "children",
 }
 
 // String returns the kind's word.
@@ -55,8 +59,11 @@ func (k *StepKind) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%q is not a kind of step", text)
 }
 
-// IsWait reports whether a step of this kind is a sleep, or a wait for an input.
-func (k StepKind) IsWait() bool { return k == StepSleep || k == StepInput }
+// IsWait reports whether a step of this kind is a sleep, or a wait for an input or for children.
+func (k StepKind) IsWait() bool { return k == StepSleep || k == StepInput || k == StepChildren }
+
+// IsReplaced reports whether a result replaces a step of this kind.
+func (k StepKind) IsReplaced() bool { return k == StepTried || k == StepChildren }
 
 // StepRecord is one step of a run as it is stored.
 type StepRecord struct {
@@ -99,17 +106,22 @@ type NewStep struct {
 	Value []byte // JSON, for StepDone; nil: none
 	Error string // for StepTried and StepFailed; valid UTF-8 without NUL, bounded
 	Code  string // likewise
+	// Children is of how many children Value has the results: more than one may have up to
+	// MaxStepsSize bytes.
+	Children int
 }
 
 // NewWait is a wait to be recorded.
 type NewWait struct {
 	Holder
 	Name string
-	Kind StepKind // StepSleep or StepInput
+	Kind StepKind // StepSleep, StepInput or StepChildren
 	// Until is when the wait ends; the zero value: For after it is recorded. A wait for an
 	// input without either has no end.
 	Until time.Time
 	For   time.Duration
+	// Children is how many children the run waits for; it is stored as the record's Tries.
+	Children int
 }
 
 // StepVerdict is the store's answer to one NewStep.
@@ -130,7 +142,8 @@ type Stepper interface {
 	// every input that it was sent. A run that does not exist has nothing.
 	Steps(ctx context.Context, id RunID) (RunSteps, error)
 	// RecordSteps stores steps, of any runs, all in one transaction, and returns one verdict
-	// for each, in order. A result replaces what was recorded of tries, and nothing else. A
+	// for each, in order. A result replaces what was recorded of tries and
+	// of waiting for children, and nothing else. A
 	// step that is not stored stops no other. No (run, name) may come twice.
 	RecordSteps(ctx context.Context, steps []NewStep) ([]StepVerdict, error)
 	// BeginWait records a wait, and returns it with the input of its name, if that is there.
@@ -173,7 +186,11 @@ func (s *NewStep) Check() error {
 		faults = append(faults, fmt.Errorf("%d tries: want 0 to %d", s.Tries, MaxStepTries))
 	}
 	if s.Value != nil {
-		if err := storable.CheckJSON(s.Value, MaxStepSize, MaxJSONDepth); err != nil {
+		most := MaxStepSize
+		if s.Children > 1 {
+			most = MaxStepsSize
+		}
+		if err := storable.CheckJSON(s.Value, most, MaxJSONDepth); err != nil {
 			faults = append(faults, fmt.Errorf("value%w", err))
 		}
 	}
@@ -195,7 +212,7 @@ func (w *NewWait) Check() error {
 		faults = append(faults, err)
 	}
 	if !w.Kind.IsWait() {
-		faults = append(faults, fmt.Errorf("kind %s: want a sleep or an input", w.Kind))
+		faults = append(faults, fmt.Errorf("kind %s: want a sleep, an input or children", w.Kind))
 	}
 	if w.For < 0 || w.For > MaxDelay {
 		faults = append(faults, fmt.Errorf("wait of %v: want 0 to %v", w.For, MaxDelay))

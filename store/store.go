@@ -34,6 +34,7 @@ type Store interface {
 	Reporter
 	Stepper
 	Releaser
+	Linker
 	Sweeper
 	Controls
 	Sessions
@@ -154,6 +155,9 @@ type ClaimedRun struct {
 	Tags        []string
 	Metadata    Metadata
 	Args        []byte
+	// Linked says that another run may be concerned by its end: when it is settled, runs are to be
+	// released.
+	Linked bool
 }
 
 // Settlement ends executions of runs of one claim.

@@ -957,4 +957,5 @@ RETURNING
     trace, key, schedule, occurs_at, tags,
     metadata::text AS metadata,
     args::text AS args,
+    (links IS NOT NULL)::boolean AS linked,
     cardinality(@ids::uuid[])::int AS dealt;

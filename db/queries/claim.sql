@@ -211,6 +211,7 @@ RETURNING
     trace, key, schedule, occurs_at, tags,
     metadata::text AS metadata,
     args::text AS args,
+    (links IS NOT NULL)::boolean AS linked,
     (SELECT count(*) FROM taken)::int AS dealt;
 
 -- name: ClaimFreeRuns :many
@@ -280,6 +281,7 @@ RETURNING
     trace, key, schedule, occurs_at, tags,
     metadata::text AS metadata,
     args::text AS args,
+    (links IS NOT NULL)::boolean AS linked,
     (SELECT count(*) FROM taken)::int AS dealt;
 
 -- name: ClaimedRuns :many
@@ -291,6 +293,7 @@ SELECT
     trace, key, schedule, occurs_at, tags,
     metadata::text AS metadata,
     args::text AS args,
+    (links IS NOT NULL)::boolean AS linked,
     0::int AS dealt
 FROM durable.runs
 WHERE id = ANY (ARRAY(

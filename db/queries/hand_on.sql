@@ -289,7 +289,7 @@ RETURNING
     coalesce(expires_at <= now(), false)::boolean AS expired,
     trace, key, schedule, occurs_at, tags,
     metadata::text AS metadata,
-    args::text AS args,
+    args::text AS args, (links IS NOT NULL)::boolean AS linked,
     (SELECT count(*) FROM started)::int AS dealt,
     gates[1]::bigint AS gate,
     (gates[1] IN (SELECT handed.gate FROM handed WHERE handed.deep))::boolean AS deep;

@@ -73,7 +73,7 @@ WHERE ctid = ANY (ARRAY(
     LIMIT @most::int
     FOR UPDATE SKIP LOCKED
 ))
-RETURNING run_id, name, tries;
+RETURNING run_id, kind, name, tries, cursor;
 
 -- name: NextNotice :many
 -- Index: notices_order. Locks: none.
@@ -142,11 +142,14 @@ WITH asked AS MATERIALIZED (
 )
 SELECT
     asked.id,
-    durable.is_ended(asked.state)::boolean AS ended,
+    asked.state,
     (
         asked.id = ANY (ARRAY(SELECT queued.id FROM queued))
         OR asked.id = ANY (ARRAY(SELECT lined.id FROM lined))
-    )::boolean AS locked
+    )::boolean AS locked,
+    asked.lane,
+    asked.due_at,
+    (asked.gates IS NOT NULL)::boolean AS limited
 FROM asked;
 
 -- name: Awaiting :many
@@ -176,7 +179,9 @@ WHERE runs.state = durable.pending()
               SELECT
               FROM durable.steps
               WHERE steps.run_id = asked.run_id
-                AND steps.kind IN (durable.step_sleep(), durable.step_input())
+                AND steps.kind IN (
+                    durable.step_sleep(), durable.step_input(), durable.step_children()
+                )
                 AND coalesce(steps.until, 'infinity') > clock_timestamp()
                 AND NOT EXISTS (
                     SELECT
@@ -281,16 +286,20 @@ GROUP BY released.lane;
 -- name: PutBackNotices :exec
 -- Has notices looked at again, each after its pause in microseconds.
 -- Index: none. Locks: what it inserts. Idempotent: a notice too many is harmless.
-INSERT INTO durable.notices (due_at, run_id, tries, name)
+INSERT INTO durable.notices (due_at, run_id, kind, tries, name, cursor)
 SELECT
     clock_timestamp() + back.pause * interval '1 microsecond',
     back.run_id,
+    back.kind,
     back.tries,
-    back.name
+    back.name,
+    nullif(back.after, '')::uuid
 FROM (
     SELECT
         unnest(@runs::uuid[]) AS run_id,
+        unnest(@kinds::smallint[]) AS kind,
         unnest(@tries::smallint[]) AS tries,
         unnest(@pauses::bigint[]) AS pause,
-        unnest(@names::text[]) AS name
+        unnest(@names::text[]) AS name,
+        unnest(@cursors::text[]) AS after
 ) back;

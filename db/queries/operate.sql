@@ -214,8 +214,9 @@ FROM locked_runs;
 
 -- name: RetryRuns :many
 -- Makes dead and cancelled runs pending again; those with a unique key only when keyed
--- says that the caller has locked it.
--- Index: runs_pkey, problems_pkey. Locks: the runs, with SKIP LOCKED.
+-- says that the caller has locked it. A dependent that was cancelled before its conditions were
+-- met waits for them again.
+-- Index: runs_pkey, problems_pkey, edges_pkey. Locks: the runs, with SKIP LOCKED.
 -- Idempotent: a repeat finds them pending.
 WITH locked_runs AS MATERIALIZED (
     SELECT id
@@ -227,7 +228,16 @@ WITH locked_runs AS MATERIALIZED (
 ), retried AS (
     UPDATE durable.runs
     SET state = durable.pending(),
-        due_at = now(),
+        due_at = CASE
+            WHEN started_at IS NULL AND EXISTS (
+                SELECT
+                FROM durable.edges
+                WHERE edges.waiter = runs.id
+                  AND edges.name = ''
+                  AND NOT edges.met
+            ) THEN now() + (@longest::bigint) * interval '1 microsecond'
+            ELSE now()
+        END,
         attempt = 0,
         crash_count = 0,
         lane = abs(lane),
@@ -290,6 +300,17 @@ WITH locked_runs AS MATERIALIZED (
 )
 SELECT retried.id
 FROM retried;
+
+-- name: LookAtRetried :exec
+-- After RetryRuns in its transaction: has the dependents among its runs looked at that wait for
+-- their conditions again.
+-- Index: runs_pkey. Locks: what it inserts. Idempotent: a notice too many is harmless.
+INSERT INTO durable.notices (run_id, kind)
+SELECT runs.id, durable.notice_look()
+FROM durable.runs
+WHERE runs.id = ANY (@ids::uuid[])
+  AND runs.state = durable.pending()
+  AND runs.due_at > now();
 
 -- name: CountRetried :exec
 -- After RetryRuns in its transaction: the schedules of runs that are pending again count

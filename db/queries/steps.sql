@@ -107,7 +107,7 @@ SET at = excluded.at,
     value = excluded.value,
     error = excluded.error,
     code = excluded.code
-WHERE steps.kind = durable.step_tried()
+WHERE durable.step_is_replaced(steps.kind)
 RETURNING run_id, name;
 
 -- name: StepFates :many
@@ -125,7 +125,7 @@ SELECT
         FROM durable.steps
         WHERE steps.run_id = given.run_id
           AND steps.name = given.name
-          AND steps.kind <> durable.step_tried()
+          AND NOT durable.step_is_replaced(steps.kind)
     )::boolean AS known
 FROM (
     SELECT
@@ -158,7 +158,7 @@ WITH locked_run AS MATERIALIZED (
             sqlc.narg(until)::timestamptz,
             clock_timestamp() + sqlc.narg(lasts)::bigint * interval '1 microsecond'
         ),
-        0,
+        @children::int,
         @kind::smallint,
         @name::text
     FROM locked_run
@@ -219,7 +219,7 @@ SET at = excluded.at,
     value = excluded.value,
     error = excluded.error,
     code = excluded.code
-WHERE steps.kind = durable.step_tried()
+WHERE durable.step_is_replaced(steps.kind)
 RETURNING name;
 
 -- name: ForgetSteps :many

@@ -70,7 +70,10 @@ CREATE TABLE runs (
     limits       TEXT,
     metadata     TEXT,                         -- JSON object of texts; null: none
     -- the instant of the schedule that it is for, as RFC 9557 writes it; null: none
-    occurs_at    TEXT
+    occurs_at    TEXT,
+    -- null: no other run is concerned. 1: its end is noted, as runs wait for it; 2: it has
+    -- children, which are cancelled with it
+    links        INTEGER
 );
 CREATE UNIQUE INDEX runs_occurrence ON runs (schedule, generation, occurrence)
     WHERE schedule IS NOT NULL;
@@ -137,16 +140,36 @@ CREATE TABLE inputs (
     PRIMARY KEY (run_id, name, n)
 ) WITHOUT ROWID;
 
--- An input was stored, so that its run may have to be made due. A release deletes it, or puts
--- it back for later while the run is executing. Mostly empty.
+-- Something happened that runs may wait for: one has to be looked at. A release deletes it, or
+-- puts it back for later while the run is executing. Mostly empty.
 CREATE TABLE notices (
     id     INTEGER PRIMARY KEY,
     due_at INTEGER NOT NULL,
     run_id BLOB    NOT NULL,
     tries  INTEGER NOT NULL DEFAULT 0, -- how often it was put back
-    name   TEXT    NOT NULL            -- of the input
+    -- 0 the run was sent an input, 1 it has a new condition, 2 it has ended or was deleted, 3 its
+    -- parent was cancelled
+    kind   INTEGER NOT NULL DEFAULT 0,
+    name   TEXT    NOT NULL DEFAULT '', -- of the input
+    -- of an end that many wait for: those up to here were looked at
+    cursor BLOB
 );
 CREATE INDEX notices_due ON notices (due_at, id);
+
+-- What runs wait for that is the end of another run, as long as the one that waits.
+CREATE TABLE edges (
+    waiter BLOB    NOT NULL,
+    source BLOB    NOT NULL,
+    wants  INTEGER NOT NULL,            -- store.Want
+    -- 0: it is needed; else one of those with the same number is
+    any_of INTEGER NOT NULL DEFAULT 0,
+    met    INTEGER NOT NULL DEFAULT 0,  -- of a dependent; for ever
+    -- of the step of the waiter's handler that started the source; empty: the waiter is a
+    -- dependent, and was stored with this condition
+    name   TEXT    NOT NULL DEFAULT '',
+    PRIMARY KEY (waiter, name, any_of, source, wants)
+) WITHOUT ROWID;
+CREATE INDEX edges_source ON edges (source, waiter);
 
 -- How far the two passes of retention over the runs are, by runs.seq: the walk
 -- over those old enough, and the full pass.
@@ -449,3 +472,29 @@ CREATE TABLE refunds (
     charged_at INTEGER NOT NULL
 );
 CREATE INDEX refunds_gate ON refunds (gate);
+
+-- The end of a run that others wait for, by whatever statement, leaves a notice. Triggers, so that
+-- no statement can be without it.
+CREATE TRIGGER runs_end_noted AFTER UPDATE OF state ON runs
+WHEN new.links IS NOT NULL AND new.state >= 2
+BEGIN
+    INSERT INTO notices (due_at, run_id, kind)
+    SELECT 0, new.id, 2
+    WHERE new.links & 1 <> 0;
+    INSERT INTO notices (due_at, run_id, kind)
+    SELECT 0, edges.source, 3
+    FROM edges
+    WHERE edges.waiter = new.id AND edges.name <> '' AND new.links & 2 <> 0 AND new.state = 5;
+END;
+
+CREATE TRIGGER runs_deletion_noted AFTER DELETE ON runs
+WHEN old.links IS NOT NULL
+BEGIN
+    INSERT INTO notices (due_at, run_id, kind)
+    SELECT 0, old.id, 2
+    WHERE old.links & 1 <> 0;
+    INSERT INTO notices (due_at, run_id, kind)
+    SELECT 0, edges.source, 3
+    FROM edges
+    WHERE edges.waiter = old.id AND edges.name <> '' AND old.links & 2 <> 0 AND old.state < 2;
+END;

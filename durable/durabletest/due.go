@@ -190,6 +190,10 @@ func (k *Kit) moment() moment {
 	k.t.Helper()
 	now := moment{next: -1}
 	working := false
+	// As a worker does in a moment: what has ended may have others be due.
+	if _, err := k.Store.Release(context.Background(), store.ReleaseRequest{Limit: store.LargestPage}); err != nil {
+		k.t.Fatalf("release: %v", err)
+	}
 	for _, w := range k.all() {
 		if !w.live() {
 			continue

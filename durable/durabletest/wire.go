@@ -243,6 +243,14 @@ func (x wire) Steps(ctx context.Context, id durable.RunID) (store.RunSteps, erro
 	return through(ctx, x.w, func() (store.RunSteps, error) { return x.Store.Steps(ctx, id) })
 }
 
+func (x wire) Links(ctx context.Context, id durable.RunID) (store.RunLinks, error) {
+	return through(ctx, x.w, func() (store.RunLinks, error) { return x.Store.Links(ctx, id) })
+}
+
+func (x wire) Outcomes(ctx context.Context, ids []durable.RunID) ([]store.RunOutcome, error) {
+	return through(ctx, x.w, func() ([]store.RunOutcome, error) { return x.Store.Outcomes(ctx, ids) })
+}
+
 // RecordSteps notes which steps are stored; the worker may crash then.
 func (x wire) RecordSteps(ctx context.Context, steps []store.NewStep) ([]store.StepVerdict, error) {
 	return through(ctx, x.w, func() ([]store.StepVerdict, error) {

@@ -93,7 +93,7 @@ func (b *Book) After() time.Duration {
 	return after
 }
 
-// Looks are the inputs that the run waits for, when the execution has ended with a park.
+// Looks are the inputs and the children that the run waits for, when the execution has ended with a park.
 func (b *Book) Looks() (looks []store.Look) {
 	if b == nil {
 		return nil
@@ -101,8 +101,8 @@ func (b *Book) Looks() (looks []store.Look) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, p := range b.parks {
-		if p.Input {
-			looks = append(looks, store.Look{Run: b.x.Holder().Run, Name: p.Name})
+		if p.Kind.IsWait() {
+			looks = append(looks, store.Look{Run: b.x.Holder().Run, Name: p.Name, Kind: p.Kind})
 		}
 	}
 	return looks
@@ -243,9 +243,14 @@ func (b *Book) Begin(ctx context.Context, name string, aliases ...string) (*stor
 
 // Sealed encodes a result for the store, and refuses what cannot be stored.
 func (b *Book) Sealed(name string, value []byte) ([]byte, error) {
+	return b.SealedWithin(name, value, store.MaxStepSize)
+}
+
+// SealedWithin is Sealed for a value that may have up to so many bytes.
+func (b *Book) SealedWithin(name string, value []byte, most int) ([]byte, error) {
 	text, err := b.x.Seal(name, value)
 	if err == nil {
-		err = storable.CheckJSON(text, store.MaxStepSize, store.MaxJSONDepth)
+		err = storable.CheckJSON(text, most, store.MaxJSONDepth)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("step %q: %w: result: %w", name, store.ErrInvalid, err)

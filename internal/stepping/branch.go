@@ -6,14 +6,16 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/durable-worker/durable-worker/store"
 )
 
-// ParkError says that a run is put back until an instant, or until an input comes. It is how a
-// step's retry, a sleep and a wait end an execution.
+// ParkError says that a run is put back until an instant, until an input comes, or until its
+// children have ended. It is how a step's retry, a sleep and a wait end an execution.
 type ParkError struct {
 	Name  string
-	Until time.Duration // on the worker's monotonic clock; negative: there is no end
-	Input bool          // an input of this name ends it earlier
+	Until time.Duration  // on the worker's monotonic clock; negative: there is no end
+	Kind  store.StepKind // StepInput: an input of this name ends it earlier; StepChildren: they do
 }
 
 // Error says at which step the run was put back.

@@ -95,11 +95,11 @@ func (b *Book) Receive(ctx context.Context, name string, timeout time.Duration) 
 	case input != nil:
 		return input, nil
 	case known.Until.IsZero():
-		return nil, b.park(ctx, &ParkError{Name: name, Until: -1, Input: true})
+		return nil, b.park(ctx, &ParkError{Name: name, Until: -1, Kind: store.StepInput})
 	}
 	left := b.Left(known.Until)
 	if left > Nearly {
-		return nil, b.park(ctx, &ParkError{Name: name, Until: b.host.Elapsed() + left, Input: true})
+		return nil, b.park(ctx, &ParkError{Name: name, Until: b.host.Elapsed() + left, Kind: store.StepInput})
 	}
 	if err := b.stay(ctx, left); err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ func (b *Book) giveUp(ctx context.Context, name string) (*store.Input, error) {
 		})
 	})
 	if errors.Is(err, store.ErrConflict) { // a transaction that sends it is open: its end decides
-		return nil, b.park(ctx, &ParkError{Name: name, Until: b.host.Elapsed() + time.Second, Input: true})
+		return nil, b.park(ctx, &ParkError{Name: name, Until: b.host.Elapsed() + time.Second, Kind: store.StepInput})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("receive %q: %w", name, err)

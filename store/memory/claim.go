@@ -22,7 +22,7 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 	defer s.mu.Unlock()
 	now := s.now()
 	if l, again := s.leases[request.Claim]; again {
-		return l.claimed(request.Claim, now), nil
+		return l.claimed(request.Claim, now, s.isLinked), nil
 	}
 	var runs []*run
 	if len(request.Admissions) > 0 {
@@ -42,7 +42,7 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 	}
 	l := &held{worker: request.Worker, runs: runs, alone: request.Alone, renewedAt: now, expiresAt: now.Add(request.Duration)}
 	s.leases[request.Claim] = l
-	return l.claimed(request.Claim, now), nil
+	return l.claimed(request.Claim, now, s.isLinked), nil
 }
 
 // pick takes runs out of their lines and makes them Running. Steps count the
@@ -84,7 +84,7 @@ func (s *Store) pick(steps []store.Step, limit int, now time.Time) []*run {
 }
 
 // claimed says what the claim still holds of what it was given.
-func (l *held) claimed(claim lease.ClaimID, now time.Time) []store.ClaimedRun {
+func (l *held) claimed(claim lease.ClaimID, now time.Time, linked func(*run) bool) []store.ClaimedRun {
 	claimed := make([]store.ClaimedRun, 0, len(l.runs))
 	for _, r := range l.runs {
 		if r.claim != claim || r.state != store.Running {
@@ -108,6 +108,7 @@ func (l *held) claimed(claim lease.ClaimID, now time.Time) []store.ClaimedRun {
 			Tags:        slices.Clone(r.tags),
 			Metadata:    maps.Clone(r.metadata),
 			Args:        bytes.Clone(r.args),
+			Linked:      linked(r),
 		})
 	}
 	return claimed

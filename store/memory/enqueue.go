@@ -3,11 +3,13 @@ package memory
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -21,7 +23,7 @@ func (s *Store) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Rece
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.checkLimits(runs); err != nil {
+	if err := errors.Join(s.checkLimits(runs), s.checkSources(runs)); err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
 	return s.take(runs), nil
@@ -29,6 +31,9 @@ func (s *Store) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Rece
 
 // take stores runs that have been checked. The caller holds mu.
 func (s *Store) take(runs []store.NewRun) []store.Receipt {
+	if store.AnyLinked(runs) {
+		runs = rules.Held(runs)
+	}
 	now := s.now()
 	receipts := make([]store.Receipt, len(runs))
 	for i := range runs {
@@ -69,6 +74,7 @@ func (s *Store) insert(n *store.NewRun, schedule string, now time.Time) bool {
 		dueAt = micro(n.At)
 	}
 	s.wait(r, dueAt, now)
+	s.link(r, n)
 	return true
 }
 

@@ -140,7 +140,7 @@ func (s *Store) Release(ctx context.Context, request store.ReleaseRequest) (stor
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	result := s.releaseNoticed(request.Look, s.now())
-	s.hintIf(result.Released > 0)
+	s.hintIf(result.Released+result.Ended > 0)
 	return result, nil
 }
 
@@ -167,6 +167,8 @@ func (s *Store) releaseNoticed(looks []store.Look, now time.Time) store.ReleaseR
 	for _, look := range looks {
 		result.Released += s.releaseFor(s.runs[look.Run], look.Name, now)
 	}
+	released, ended := s.releaseLinked(now)
+	result.Released, result.Ended = result.Released+released, ended
 	for _, n := range s.notices {
 		if in := n.dueAt.Sub(now); result.Next < 0 || in < result.Next {
 			result.Next = max(in, 0)
@@ -184,8 +186,7 @@ func (s *Store) releaseFor(r *run, name string, now time.Time) int {
 	if step == nil || step.Kind != store.StepInput || input == nil || input.GaveUp {
 		return 0
 	}
-	s.leave(r, now)
-	s.wait(r, now, now)
+	s.makeDue(r, now)
 	return 1
 }
 
@@ -225,7 +226,7 @@ func (t *Tx) RecordStep(ctx context.Context, step store.NewStep) error {
 	if err != nil {
 		return err
 	}
-	if found && known.Kind != store.StepTried {
+	if found && !known.Kind.IsReplaced() {
 		return fmt.Errorf("record step: %w: step %q of run %s is stored already", store.ErrConflict, step.Name, step.Run)
 	}
 	step.Value = bytes.Clone(step.Value)
@@ -262,7 +263,7 @@ func (t *Tx) Send(ctx context.Context, input store.NewInput) (store.SendReceipt,
 func (t *Tx) keepRecorded(now time.Time) error {
 	s := t.store
 	for i := range t.steps {
-		if known := s.runs[t.steps[i].Run].step(t.steps[i].Name); known != nil && known.Kind != store.StepTried {
+		if known := s.runs[t.steps[i].Run].step(t.steps[i].Name); known != nil && !known.Kind.IsReplaced() {
 			return fmt.Errorf("commit: step %q of run %s was stored meanwhile: %w", t.steps[i].Name, t.steps[i].Run, store.ErrConflict)
 		}
 	}

@@ -130,6 +130,9 @@ func (s *Store) wait(r *run, dueAt, now time.Time) {
 func (s *Store) finish(r *run, state store.State, reason string, now time.Time) {
 	r.state, r.finishedAt, r.reason = state, now, reason
 	s.release(r, now)
+	if state == store.Cancelled {
+		s.orphan(r)
+	}
 }
 
 // Heads returns the served lanes by number, the line of isolated runs after

@@ -89,6 +89,10 @@ func (s *Store) retry(r *run, now time.Time) {
 	if one, found := s.schedules[r.schedule]; found && slices.Contains(one.runs, r) && !slices.Contains(one.open, r) {
 		one.open = append(one.open, r)
 	}
+	if r.holdAgain() {
+		s.wait(r, now.Add(store.MaxDelay), now)
+		return
+	}
 	s.wait(r, now, now)
 }
 
@@ -113,6 +117,7 @@ func (s *Store) retake(r *run, now time.Time) bool {
 func (s *Store) remove(r *run, now time.Time) {
 	if r.state == store.Pending {
 		s.leave(r, now)
+		s.orphan(r)
 	}
 	s.forget(r, now)
 	i := s.below(r.id)

@@ -79,7 +79,7 @@ func (r *run) keepStep(n *store.NewStep, now time.Time) bool {
 		step.Value = bytes.Clone(n.Value)
 	}
 	known := r.step(n.Name)
-	if known != nil && known.Kind != store.StepTried {
+	if known != nil && !known.Kind.IsReplaced() {
 		return false
 	}
 	if known != nil {
@@ -112,7 +112,7 @@ func (s *Store) BeginWait(ctx context.Context, wait store.NewWait) (store.RunSte
 	}
 	now, r := s.now(), s.runs[wait.Run]
 	if r.step(wait.Name) == nil {
-		step := store.StepRecord{Name: wait.Name, Kind: wait.Kind, At: now, Until: micro(wait.Until)}
+		step := store.StepRecord{Name: wait.Name, Kind: wait.Kind, Tries: wait.Children, At: now, Until: micro(wait.Until)}
 		if wait.Until.IsZero() && (wait.For > 0 || wait.Kind == store.StepSleep) {
 			step.Until = micro(now.Add(wait.For))
 		}
@@ -161,4 +161,4 @@ func (r *run) forgetFailures() {
 
 // hasBegun reports whether a pending run has recorded something for its args, or was sent an
 // input: it is not given others.
-func (r *run) hasBegun() bool { return len(r.steps)+len(r.inputs) > 0 }
+func (r *run) hasBegun() bool { return len(r.steps)+len(r.inputs)+len(r.edges) > 0 }

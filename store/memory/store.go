@@ -54,7 +54,10 @@ type Store struct {
 	limits limits
 	sweep  sweep
 
-	notices []notice // of inputs whose runs may have to be made due
+	notices []notice             // of inputs whose runs may have to be made due
+	waiters []store.RunID        // runs with edges
+	awaited map[store.RunID]bool // their sources
+	orphans []store.RunID        // children of cancelled parents, to be cancelled
 
 	places    map[string][]*place         // of each lock ever asked for
 	refused   map[lease.ClaimID]time.Time // claims of locks that were given back before they came, and until when
@@ -78,6 +81,7 @@ func New(config Config) *Store {
 		byName:      make(map[laneName]*lane),
 		leases:      make(map[lease.ClaimID]*held),
 		keys:        make(map[keyName]*keyHolder),
+		awaited:     make(map[store.RunID]bool),
 		jobs:        make(map[string]store.JobInfo),
 		jobCodes:    make(map[string]*string),
 		workers:     make(map[uuid.UUID]workerInfo),
@@ -163,6 +167,7 @@ type run struct {
 
 	steps  []store.StepRecord // in the order of recording
 	inputs []sentInput
+	edges  []rules.Edge // what it waits for: as a dependent, and its children; never changed in place
 }
 
 // isolated reports whether the run waits in its lane's line of isolated runs.

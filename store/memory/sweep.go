@@ -74,6 +74,9 @@ func (s *Store) over(r *run, request *store.SweepRequest, now time.Time) bool {
 	if holder := s.keys[keyName{r.lane.name.job, r.key}]; holder != nil && holder.run == r.id && holder.heldTo.After(now) {
 		return false
 	}
+	if s.isNeeded(r) {
+		return false
+	}
 	own := time.Duration(s.jobs[r.lane.name.job].Retention)
 	return now.Sub(r.finishedAt) > rules.Retention(r.state, own, request)
 }

@@ -53,10 +53,12 @@ func (s *Store) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...s
 	if s.verdict(holder.Run, holder.Claim) != store.Applied {
 		return nil, fmt.Errorf("enqueue under run %s: %w", holder.Run, lease.ErrLost)
 	}
-	if err := s.checkLimits(runs); err != nil {
+	if err := errors.Join(s.checkLimits(runs), s.checkSources(runs), s.checkChildren(holder.Run, runs)); err != nil {
 		return nil, fmt.Errorf("enqueue under run %s: %w", holder.Run, err)
 	}
-	return s.take(runs), nil
+	receipts := s.take(runs)
+	s.takeIn(s.runs[holder.Run], runs)
+	return receipts, nil
 }
 
 // Commit stores all that was done through the transaction, or nothing:
@@ -117,6 +119,9 @@ func (t *Tx) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Receipt
 	}
 	shadow := t.after()
 	shadow.take(t.runs)
+	if err := shadow.checkSources(runs); err != nil {
+		return nil, fmt.Errorf("enqueue: %w", err)
+	}
 	fixed := make([]store.NewRun, len(runs))
 	for i := range runs {
 		fixed[i] = t.fixed(runs[i])
@@ -129,7 +134,7 @@ func (t *Tx) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Receipt
 // fixed is the run with its due time counted from now. The caller holds the
 // store's mutex.
 func (t *Tx) fixed(n store.NewRun) store.NewRun {
-	if n.At.IsZero() && n.Key.Policy != store.KeyDebounce {
+	if n.At.IsZero() && len(n.DependsOn) == 0 && n.Key.Policy != store.KeyDebounce {
 		n.At, n.After = t.store.now().Add(n.After), 0
 	}
 	n.Args, n.Tags, n.Metadata = bytes.Clone(n.Args), slices.Clone(n.Tags), maps.Clone(n.Metadata)

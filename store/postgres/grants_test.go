@@ -51,7 +51,8 @@ func TestGrants_AProducerEnqueuesAndWaits(t *testing.T) {
 	keyed.Key = store.Key{Text: "once"}
 	batch := append(newRuns(3, durable.OnQueue("a-new-one")), newRun(durable.After(time.Hour)))
 	bounded := limited(newRun())
-	for _, runs := range [][]store.NewRun{{plain}, {keyed}, batch, {bounded}, {newRun(), limited(newRun(durable.OnQueue("another-new-one")))}} {
+	dependent := newRun(durable.DependsOn(durable.OnSuccess(plain.ID)))
+	for _, runs := range [][]store.NewRun{{plain}, {keyed}, batch, {bounded}, {dependent}, {newRun(), limited(newRun(durable.OnQueue("another-new-one")))}} {
 		_, err := client.Enqueue(t.Context(), runs...)
 		require.NoError(t, err)
 	}

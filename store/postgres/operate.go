@@ -219,7 +219,8 @@ func (o *operation) act(ctx context.Context, rows []queries.OperableRow, keyed b
 		case store.CancelRuns:
 			b.Add(queries.RequestCancels, ids, reason, by, detail, singly).Query(o.requested)
 		case store.RetryRuns:
-			b.Add(queries.RetryRuns, ids, keyed, by, detail, singly).Query(o.done(store.Pending))
+			b.Add(queries.RetryRuns, ids, keyed, conn.Micro(store.MaxDelay), by, detail, singly).Query(o.done(store.Pending))
+			b.Add(queries.LookAtRetried, ids)
 			b.Add(queries.CountRetried, ids)
 		case store.DeleteRuns:
 			b.Add(queries.DeleteFinished, ids, keyed, by, detail, singly).Query(o.deleted)

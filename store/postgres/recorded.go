@@ -55,6 +55,24 @@ func (r releasing) Noticed(ctx context.Context, run store.RunID) {
 	_ = r.s.wake.Publish(ctx, store.Signal{Kind: store.NoticesLeft, Run: run})
 }
 
+// Cancelled wakes workers for freed places, and those that execute runs to be cancelled.
+func (r releasing) Cancelled(ctx context.Context, freed []store.LineID, requested bool) {
+	r.s.wake.HintFreed(freed, freed)
+	if requested {
+		_ = r.s.wake.Publish(ctx, store.Signal{Kind: store.CancelsRequested})
+	}
+}
+
+// Outcomes returns how runs have ended; see store.Linker.
+func (s *Store) Outcomes(ctx context.Context, ids []store.RunID) ([]store.RunOutcome, error) {
+	return s.steps.Outcomes(ctx, ids)
+}
+
+// Links returns what a run waits for, and who waits for it; see store.Linker.
+func (s *Store) Links(ctx context.Context, id store.RunID) (store.RunLinks, error) {
+	return s.steps.Links(ctx, id)
+}
+
 // RecordedStep returns a step as the transaction sees it; see store.TxStepper.
 func (t *Tx) RecordedStep(ctx context.Context, id store.RunID, name string) (store.StepRecord, bool, error) {
 	if err := t.store.schema.Usable(ctx); err != nil {

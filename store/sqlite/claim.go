@@ -184,7 +184,7 @@ func (c *change) find(ctx context.Context, step store.Step, take int) (runs []st
 		var seq int64
 		var id sql.RawBytes
 		err := rows.Scan(&seq, &id, &row.Lane, &row.Attempt, &row.MaxAttempts, &row.CrashCount, &row.Fence,
-			&row.DueAt, &row.CreatedAt, &row.Timeout, &row.ExpiresAt, &row.Trace, &row.Key, &row.Schedule, &row.OccursAt, &row.Tags, &row.Metadata, &row.Args)
+			&row.DueAt, &row.CreatedAt, &row.Timeout, &row.ExpiresAt, &row.Trace, &row.Key, &row.Schedule, &row.OccursAt, &row.Tags, &row.Metadata, &row.Args, &row.Links)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -225,6 +225,7 @@ func claimed(row *queries.FindClaimedRow, now int64) store.ClaimedRun {
 		Timeout:     duration(row.Timeout),
 		Expired:     row.ExpiresAt != nil && *row.ExpiresAt <= now,
 		Args:        row.Args,
+		Linked:      row.Links != nil,
 	}
 	if row.Trace != nil {
 		run.Trace = *row.Trace

@@ -23,6 +23,13 @@ func (s *Store) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Rece
 	if err := s.checkLimits(ctx, runs); err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
+	if store.AnyLinked(runs) {
+		receipts, err := s.enqueueLinked(ctx, runs)
+		if err != nil {
+			return nil, fmt.Errorf("enqueue: %w", err)
+		}
+		return receipts, nil
+	}
 	c := &call{runs: runs}
 	if err := s.enqueue(ctx, c); err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)
@@ -33,6 +40,14 @@ func (s *Store) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Rece
 // store stores the runs of one call. Lanes that are made for it are noted in
 // fresh; they count once the transaction is committed.
 func (s *Store) store(ctx context.Context, c *change, fresh *lanes, call *call) error {
+	if store.AnyLinked(call.runs) {
+		return s.storeLinked(ctx, c, fresh, call)
+	}
+	return s.storeUnlinked(ctx, c, fresh, call)
+}
+
+// storeUnlinked is store without what the runs wait for.
+func (s *Store) storeUnlinked(ctx context.Context, c *change, fresh *lanes, call *call) error {
 	if rules.AnyKeyed(call.runs) || rules.AnyLimited(call.runs) {
 		return s.storeKeyed(ctx, c, fresh, call)
 	}

@@ -45,7 +45,7 @@ var stops = map[string]faulttest.Stop{
 	"FindWorkerStart": stop(whyDeclares, faulttest.Start),
 
 	"DeleteAttempts": stop(whySweeps, faulttest.Sweep), "DeleteEnded": stop(whySweeps, faulttest.Sweep), "DeleteProgress": stop(whySweeps, faulttest.Sweep),
-	"DeleteSteps": stop(whySweeps, faulttest.Sweep), "DeleteInputs": stop(whySweeps, faulttest.Sweep),
+	"DeleteSteps": stop(whySweeps, faulttest.Sweep), "DeleteInputs": stop(whySweeps, faulttest.Sweep), "DeleteEdges": stop(whySweeps, faulttest.Sweep),
 	"FindSweep": stop(whySweeps, faulttest.Sweep), "LastRun": stop(whySweeps, faulttest.Sweep), "MoveSweep": stop(whySweeps, faulttest.Sweep),
 	"OwnRetentions": stop(whySweeps, faulttest.Sweep), "SweepAhead": stop(whySweeps, faulttest.Sweep),
 

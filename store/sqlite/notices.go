@@ -40,7 +40,7 @@ func (s *Store) Release(ctx context.Context, request store.ReleaseRequest) (stor
 	if err != nil {
 		return store.ReleaseResult{Next: -1}, fmt.Errorf("release: %w", err)
 	}
-	if result.Released > 0 {
+	if result.Released+result.Ended > 0 {
 		s.hint()
 	}
 	return result, nil
@@ -54,6 +54,16 @@ func (s *Store) keepNotice(run store.RunID, err error) {
 // metBy returns those of the looks whose runs can be made due.
 func metBy(ctx context.Context, reader *queries.Queries, looks []store.Look, now int64) (met []store.Look, err error) {
 	for _, look := range looks {
+		if look.Kind == store.StepChildren {
+			row, err := reader.FindWaiter(ctx, queries.FindWaiterParams{ID: look.Run[:]})
+			if err := unlessNone(err); err != nil {
+				return nil, err
+			}
+			if err == nil && store.State(row.State) == store.Pending && row.DueAt > now && row.Came != 0 { //nolint:gosec // 0 to 5
+				met = append(met, look)
+			}
+			continue
+		}
 		row, err := reader.FindAwaiting(ctx, queries.FindAwaitingParams{Name: look.Name, RunID: look.Run[:]})
 		if err := unlessNone(err); err != nil {
 			return nil, err
@@ -90,48 +100,71 @@ func (c *change) releaseNoticed(ctx context.Context, most int, refused func(stor
 	}
 	for i := range notices {
 		n := &notices[i]
-		kept, released := false, 0
+		var done outcome
 		err := c.around(ctx, func() (err error) {
-			kept, released, err = c.releaseFor(ctx, n)
+			done, err = c.releaseFor(ctx, n)
 			return err
 		}, func(err error) {
-			kept, released = true, 0
+			done = outcome{kept: true}
 			refused(store.RunID(n.RunID), err)
 		})
-		if err == nil && kept {
+		if err == nil && done.kept {
 			err = c.PutBackNotice(ctx, queries.PutBackNoticeParams{DueAt: c.now + rules.NoticePause(int(n.Tries)).Microseconds(), ID: n.ID})
 		}
 		if err != nil {
 			return result, err
 		}
 		result.Taken++
-		result.Released += released
+		result.Released += done.released
+		result.Ended += done.ended
 	}
 	result.Next, err = nextNotice(ctx, c.Queries, c.now)
 	return result, err
 }
 
 // releaseFor does what a notice asks for, unless it has to be kept for later.
-func (c *change) releaseFor(ctx context.Context, n *queries.DueNoticesRow) (kept bool, released int, err error) {
+func (c *change) releaseFor(ctx context.Context, n *queries.DueNoticesRow) (done outcome, err error) {
+	switch n.Kind {
+	case noticeEnded:
+		return c.releaseEnded(ctx, n)
+	case noticeInput:
+		done, err = c.releaseSent(ctx, n)
+	case noticeLook:
+		done, err = c.look(ctx, n.RunID)
+	case noticeOrphan:
+		done, err = c.cancelOrphan(ctx, n.RunID)
+	}
+	if err != nil || done.kept {
+		return done, err
+	}
+	return done, c.DeleteNotice(ctx, queries.DeleteNoticeParams{ID: n.ID})
+}
+
+// releaseSent makes a run due that waits for the input that it was sent.
+func (c *change) releaseSent(ctx context.Context, n *queries.DueNoticesRow) (done outcome, err error) {
 	row, err := c.FindAwaiting(ctx, queries.FindAwaitingParams{Name: n.Name, RunID: n.RunID})
-	if err := unlessNone(err); err != nil {
-		return false, 0, err
+	switch {
+	case err != nil:
+		return done, unlessNone(err)
+	case store.State(row.State) == store.Running: //nolint:gosec // 0 to 5
+		return outcome{kept: true}, nil
+	case !isMet(&row, c.now):
+		return done, nil
 	}
-	if err == nil && store.State(row.State) == store.Running { //nolint:gosec // 0 to 5
-		return true, 0, nil
-	}
-	if err == nil && isMet(&row, c.now) {
-		if err := c.makeDue(ctx, n.RunID, &row); err != nil {
-			return false, 0, err
-		}
-		released = 1
-	}
-	return false, released, c.DeleteNotice(ctx, queries.DeleteNoticeParams{ID: n.ID})
+	return outcome{released: 1}, c.makeDue(ctx, n.RunID, row.Lane, row.DueAt, row.Limits)
 }
 
 // releaseLooks makes runs due that have just begun to wait for inputs which are there.
 func (c *change) releaseLooks(ctx context.Context, looks []store.Look) (released int, err error) {
 	for _, look := range looks {
+		if look.Kind == store.StepChildren {
+			done, err := c.look(ctx, look.Run[:])
+			if err != nil {
+				return released, err
+			}
+			released += done.released
+			continue
+		}
 		row, err := c.FindAwaiting(ctx, queries.FindAwaitingParams{Name: look.Name, RunID: look.Run[:]})
 		if err := unlessNone(err); err != nil {
 			return released, err
@@ -139,7 +172,7 @@ func (c *change) releaseLooks(ctx context.Context, looks []store.Look) (released
 		if err != nil || !isMet(&row, c.now) {
 			continue
 		}
-		if err := c.makeDue(ctx, look.Run[:], &row); err != nil {
+		if err := c.makeDue(ctx, look.Run[:], row.Lane, row.DueAt, row.Limits); err != nil {
 			return released, err
 		}
 		released++
@@ -148,12 +181,12 @@ func (c *change) releaseLooks(ctx context.Context, looks []store.Look) (released
 }
 
 // makeDue moves a pending run to where those are that are due now.
-func (c *change) makeDue(ctx context.Context, id []byte, row *queries.FindAwaitingRow) error {
-	if err := c.outOfLine(ctx, row.Lane, row.DueAt, id, row.Limits); err != nil {
+func (c *change) makeDue(ctx context.Context, id []byte, lane, dueAt int64, limits *string) error {
+	if err := c.outOfLine(ctx, lane, dueAt, id, limits); err != nil {
 		return err
 	}
 	if err := c.MakeDue(ctx, queries.MakeDueParams{DueAt: c.now, ID: id}); err != nil {
 		return err
 	}
-	return c.intoLine(ctx, row.Lane, c.now, id, row.Limits)
+	return c.intoLine(ctx, lane, c.now, id, limits)
 }

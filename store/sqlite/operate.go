@@ -109,23 +109,32 @@ func (c *change) cancelRun(ctx context.Context, command *store.RunCommand, row *
 		}
 		return c.InsertCancel(ctx, queries.InsertCancelParams{ClaimID: row.ClaimID, RunID: id[:]})
 	}
-	if err := c.outOfLine(ctx, row.Lane, row.DueAt, id[:], row.Limits); err != nil {
+	return c.cancelPending(ctx, id[:], row.Lane, row.DueAt, row.Limits, reason)
+}
+
+// cancelPending ends a pending run.
+func (c *change) cancelPending(ctx context.Context, id []byte, lane, dueAt int64, limits *string, reason string) error {
+	if err := c.outOfLine(ctx, lane, dueAt, id, limits); err != nil {
 		return err
 	}
-	if err := c.CancelPending(ctx, queries.CancelPendingParams{FinishedAt: &c.now, ID: id[:]}); err != nil {
+	if err := c.CancelPending(ctx, queries.CancelPendingParams{FinishedAt: &c.now, ID: id}); err != nil {
 		return err
 	}
-	if row.Limits != nil {
-		if err := c.release(ctx, id[:], store.Cancelled, row.Limits); err != nil {
+	if limits != nil {
+		if err := c.release(ctx, id, store.Cancelled, limits); err != nil {
 			return err
 		}
 	}
-	return c.InsertProblem(ctx, queries.InsertProblemParams{RunID: id[:], EndedAt: c.now, Reason: reason})
+	return c.InsertProblem(ctx, queries.InsertProblemParams{RunID: id, EndedAt: c.now, Reason: reason})
 }
 
 // retryRun lets an ended run begin again.
 func (c *change) retryRun(ctx context.Context, row *queries.FindOperableRow, id store.RunID) error {
-	if err := c.RetryRun(ctx, queries.RetryRunParams{DueAt: c.now, ID: id[:]}); err != nil {
+	due, err := c.dueAgain(ctx, id[:])
+	if err != nil {
+		return err
+	}
+	if err := c.RetryRun(ctx, queries.RetryRunParams{DueAt: due, ID: id[:]}); err != nil {
 		return err
 	}
 	if err := c.DeleteProblem(ctx, queries.DeleteProblemParams{RunID: id[:]}); err != nil {
@@ -137,7 +146,17 @@ func (c *change) retryRun(ctx context.Context, row *queries.FindOperableRow, id 
 	if err := c.countRetried(ctx, id); err != nil {
 		return err
 	}
-	return c.intoLine(ctx, max(row.Lane, -row.Lane), c.now, id[:], row.Limits)
+	return c.intoLine(ctx, max(row.Lane, -row.Lane), due, id[:], row.Limits)
+}
+
+// dueAgain is when a retried run is due: a dependent that was cancelled before its conditions were
+// met waits for them again.
+func (c *change) dueAgain(ctx context.Context, id []byte) (int64, error) {
+	unmet, err := c.HasUnmet(ctx, queries.HasUnmetParams{Waiter: id})
+	if err != nil || unmet == 0 {
+		return c.now, err
+	}
+	return c.now + store.MaxDelay.Microseconds(), c.InsertLook(ctx, queries.InsertLookParams{DueAt: c.now, RunID: id})
 }
 
 // countRetried makes the schedule of a run that is pending again, if it has
@@ -204,6 +223,7 @@ func (c *change) deleteRun(ctx context.Context, row *queries.FindOperableRow, of
 		c.DeleteProblem(ctx, queries.DeleteProblemParams{RunID: id}),
 		c.DeleteProgress(ctx, queries.DeleteProgressParams{RunID: id}),
 		c.DeleteRun(ctx, queries.DeleteRunParams{ID: id}),
+		c.DeleteEdges(ctx, queries.DeleteEdgesParams{Waiter: id}),
 	)
 }
 

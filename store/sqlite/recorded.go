@@ -161,7 +161,7 @@ func (c *change) beginWait(ctx context.Context, wait *store.NewWait) (found stor
 	if err := c.holds(ctx, wait.Holder); err != nil {
 		return found, err
 	}
-	row := queries.RecordWaitParams{RunID: wait.Run[:], At: c.now, Until: micros(wait.Until), Kind: int64(wait.Kind), Name: wait.Name}
+	row := queries.RecordWaitParams{RunID: wait.Run[:], At: c.now, Until: micros(wait.Until), Children: int64(wait.Children), Kind: int64(wait.Kind), Name: wait.Name}
 	if row.Until == nil && (wait.For > 0 || wait.Kind == store.StepSleep) {
 		until := c.now + wait.For.Microseconds()
 		row.Until = &until

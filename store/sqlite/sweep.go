@@ -205,6 +205,12 @@ func (w *sweeping) judge(ctx context.Context, row *queries.SweepAheadRow) error 
 	if !store.State(row.State).Terminal() || row.FinishedAt == nil || *row.FinishedAt >= w.now-w.retention(row) {
 		return nil
 	}
+	if row.Links != nil && store.State(row.State) != store.Dead {
+		needed, err := w.IsNeeded(ctx, queries.IsNeededParams{Source: row.ID})
+		if err != nil || needed > 0 {
+			return err
+		}
+	}
 	if row.Key != nil {
 		held, err := w.HeldKeys(ctx, queries.HeldKeysParams{Seq: row.Seq, Now: &w.now})
 		if err != nil || held > 0 {
@@ -235,7 +241,10 @@ func (w *sweeping) judge(ctx context.Context, row *queries.SweepAheadRow) error 
 	w.recorded += cost
 	deleted, err := w.DeleteEnded(ctx, queries.DeleteEndedParams{Seq: row.Seq})
 	w.done.Deleted += int(deleted)
-	return err
+	if err != nil {
+		return err
+	}
+	return w.DeleteEdges(ctx, queries.DeleteEdgesParams{Waiter: row.ID})
 }
 
 // retention is how long an ended run is kept, in microseconds.

@@ -77,6 +77,7 @@ func TestStore(t *testing.T, backend Backend) {
 		"problems":   problemTests(),
 		"steps":      stepTests(),
 		"inputs":     inputTests(),
+		"links":      linkTests(),
 	}
 	if backend.Deaf {
 		delete(groups, "listen")

@@ -186,6 +186,14 @@ func stepCalls() map[string]func(*call) error {
 		}
 	}
 	return map[string]func(*call) error{
+		"Links": func(c *call) error {
+			_, err := c.store.Links(c.ctx, store.NewRunID())
+			return err
+		},
+		"Outcomes": func(c *call) error {
+			_, err := c.store.Outcomes(c.ctx, []store.RunID{store.NewRunID()})
+			return err
+		},
 		"Steps": func(c *call) error { _, err := c.store.Steps(c.ctx, store.NewRunID()); return err },
 		"RecordSteps": held(func(c *call, holder store.Holder) error {
 			_, err := c.store.RecordSteps(c.ctx, []store.NewStep{newStep(holder, "a", `1`)})

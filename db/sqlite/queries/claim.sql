@@ -16,7 +16,7 @@ VALUES (@claim_id, @acquired_at, @expires_at, @alone, @worker_instance, @worker_
 -- A run that still belongs to its claim, for a claim that is repeated.
 SELECT
     id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, expires_at,
-    trace, key, schedule, occurs_at, tags, metadata, args
+    trace, key, schedule, occurs_at, tags, metadata, args, links
 FROM runs
 WHERE id = @id
   AND claim_id = @claim_id

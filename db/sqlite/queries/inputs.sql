@@ -40,6 +40,11 @@ ON CONFLICT DO NOTHING;
 INSERT INTO notices (due_at, run_id, name)
 VALUES (@due_at, @run_id, @name);
 
+-- name: InsertLook :exec
+-- In the transaction that stores the conditions, or meets one.
+INSERT INTO notices (due_at, run_id, kind)
+VALUES (@due_at, @run_id, 1);
+
 -- name: NextNotice :one
 -- Index: notices_due, its beginning.
 SELECT due_at
@@ -49,7 +54,7 @@ LIMIT 1;
 
 -- name: DueNotices :many
 -- Index: notices_due, its beginning.
-SELECT id, run_id, tries, name
+SELECT id, run_id, tries, kind, name, cursor
 FROM notices
 WHERE due_at <= @now
 ORDER BY due_at, id
@@ -65,6 +70,12 @@ WHERE id = @id;
 UPDATE notices
 SET due_at = @due_at,
     tries = tries + 1
+WHERE id = @id;
+
+-- name: AdvanceNotice :exec
+-- Index: the primary key. It is due immediately.
+UPDATE notices
+SET cursor = @cursor
 WHERE id = @id;
 
 -- name: FindAwaiting :one

@@ -3,7 +3,7 @@
 -- name: FindHolder :one
 -- Index: the key of unique_keys, then that of runs, and the primary keys of steps and inputs.
 -- No other transaction writes meanwhile. A holder that is no longer stored has no state. Begun:
--- it has recorded a step, or was sent an input.
+-- it has recorded a step, was sent an input, or waits for runs.
 SELECT
     unique_keys.run_id, unique_keys.latest, unique_keys.held_to, runs.state, runs.lane, runs.due_at,
     runs.created_at, runs.limits,
@@ -17,6 +17,11 @@ SELECT
             SELECT 1
             FROM inputs
             WHERE inputs.run_id = unique_keys.run_id
+        )
+        OR EXISTS (
+            SELECT 1
+            FROM edges
+            WHERE edges.waiter = unique_keys.run_id
         ) AS INTEGER
     ) AS begun
 FROM unique_keys

@@ -166,7 +166,7 @@ LIMIT @most;
 -- transaction.
 SELECT
     id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, expires_at,
-    trace, key, schedule, occurs_at, tags, metadata, args
+    trace, key, schedule, occurs_at, tags, metadata, args, links
 FROM runs
 WHERE seq = @seq;
 

@@ -33,13 +33,13 @@ SET at = excluded.at,
     error = excluded.error,
     code = excluded.code,
     value = excluded.value
-WHERE steps.kind = 0;
+WHERE steps.kind IN (0, 5);
 
 -- name: RecordWait :execrows
 -- Index: the primary key. The caller has found in the same transaction that the run is the
 -- claim's. Idempotent: a repeat finds the wait, and counts no row.
 INSERT INTO steps (run_id, at, until, tries, kind, name)
-VALUES (@run_id, @at, @until, 0, @kind, @name)
+VALUES (@run_id, @at, @until, @children, @kind, @name)
 ON CONFLICT DO NOTHING;
 
 -- name: BeginStretch :exec

@@ -25,7 +25,7 @@ WHERE jobs.retention <> 0;
 
 -- name: SweepAhead :many
 -- Index: the integer key, from a position on.
-SELECT seq, id, state, lane, due_at, created_at, finished_at, claim_id, key, limits
+SELECT seq, id, state, lane, due_at, created_at, finished_at, claim_id, key, limits, links
 FROM runs
 WHERE seq > @position
 ORDER BY seq

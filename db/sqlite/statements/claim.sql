@@ -9,7 +9,8 @@
 -- stood before the first one; what an earlier step took is no longer pending.
 SELECT
     runs.seq, id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout,
-    expires_at, trace, key, schedule, occurs_at, tags, metadata, args
+    expires_at, trace, key, schedule, occurs_at, tags, metadata, args,
+    links
 FROM (
     SELECT run_id
     FROM ready

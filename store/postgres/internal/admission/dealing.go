@@ -34,7 +34,7 @@ func (d *Dealing) scanEach(rows pgx.Rows, each func(), more ...any) error {
 		d.Runs = append(d.Runs, store.ClaimedRun{}) // scanned in place
 		run := &d.Runs[len(d.Runs)-1]
 		err := rows.Scan(append([]any{(*conn.BinaryUUID)(&run.ID), &run.Lane, &run.Attempt, &run.MaxAttempts, &run.CrashCount, (*int64)(&run.Fence),
-			&run.DueAt, &run.CreatedAt, &timeout, &run.Expired, &trace, &key, &schedule, &occursAt, &run.Tags, &metadata, &run.Args, &d.Dealt}, more...)...)
+			&run.DueAt, &run.CreatedAt, &timeout, &run.Expired, &trace, &key, &schedule, &occursAt, &run.Tags, &metadata, &run.Args, &run.Linked, &d.Dealt}, more...)...)
 		if err != nil {
 			return err
 		}

@@ -35,6 +35,9 @@ func (e *Enqueuer) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.R
 	if err := e.schema.Usable(ctx); err != nil {
 		return nil, e.db.Fail("enqueue", err)
 	}
+	if store.AnyLinked(runs) {
+		return e.enqueueLinked(ctx, runs)
+	}
 	var receipts []store.Receipt
 	var dues []store.Due
 	var freed []store.LineID
@@ -73,11 +76,19 @@ func (e *Enqueuer) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.R
 
 // In stores runs in a transaction of the caller. Workers are woken when it is committed.
 func (e *Enqueuer) In(ctx context.Context, to conn.Sender, runs []store.NewRun) (receipts []store.Receipt, err error) {
+	linked := store.AnyLinked(runs)
+	insert := e.insertInto
+	if linked {
+		runs, insert = rules.Held(runs), e.insertLinked
+	}
 	set := numbers.PlacesOf(runs)
 	err = e.numbers.PlaceIDs(ctx, set, runs)
 	var freed []store.LineID
 	if err == nil {
-		receipts, freed, err = e.insertInto(ctx, to, runs, set)
+		receipts, freed, err = insert(ctx, to, runs, set)
+	}
+	if err == nil && linked {
+		err = e.wake.NoticeAtCommit(ctx, to, runs[0].ID)
 	}
 	dues := append(duesOf(runs, set.Lanes), e.wake.DuesForOthers(freed)...)
 	if err == nil && len(dues) > 0 {

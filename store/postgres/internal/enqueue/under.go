@@ -33,6 +33,7 @@ func (e *Enqueuer) EnqueueUnder(ctx context.Context, holder store.Holder, runs .
 	}
 	var receipts []store.Receipt
 	var freed []store.LineID
+	runs = rules.Held(runs)
 	set := numbers.PlacesOf(runs)
 	insert := func(most time.Duration) (err error) {
 		if err = e.numbers.PlaceIDs(ctx, set, runs); err != nil { // now, while no connection is taken
@@ -66,6 +67,9 @@ func (e *Enqueuer) EnqueueUnder(ctx context.Context, holder store.Holder, runs .
 	e.wake.Enqueued()
 	e.wake.HintDue(duesOf(runs, set.Lanes))
 	e.wake.HintFreed(freed, freed)
+	if store.AnyLinked(runs) {
+		e.noticed(ctx)
+	}
 	return receipts, nil
 }
 
@@ -79,7 +83,11 @@ func (e *Enqueuer) insertUnder(
 			return nil, nil, err
 		}
 	}
-	if answers, freed, err = e.insertInto(ctx, tx, runs, set); err != nil {
+	insert := e.insertInto
+	if store.AnyLinked(runs) {
+		insert = e.insertLinked
+	}
+	if answers, freed, err = insert(ctx, tx, runs, set); err != nil {
 		return nil, nil, err
 	}
 	held := false
@@ -94,5 +102,5 @@ func (e *Enqueuer) insertUnder(
 	if !held {
 		return nil, nil, lease.ErrLost
 	}
-	return answers, freed, nil
+	return answers, freed, e.adopt(ctx, tx, holder, runs, answers)
 }

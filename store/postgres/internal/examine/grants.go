@@ -56,10 +56,10 @@ var privileges = map[Role][]privilege{
 		{"SELECT, INSERT, UPDATE, DELETE", everything},
 	},
 	RoleProducer: {
-		{"SELECT", "meta, jobs, lanes, queues, runs, ready, waiting, unique_keys, workers, schedules, problems, attempts, progress, limits, limit_lanes, permits"},
+		{"SELECT", "meta, jobs, lanes, queues, runs, ready, waiting, unique_keys, workers, schedules, problems, attempts, progress, limits, limit_lanes, permits, edges"},
 		{"SELECT (run_id)", "steps"},
 		{"SELECT (run_id, name, n, size, digest)", "inputs"},
-		{"INSERT", "lanes, queues, runs, ready, waiting, turns, limit_lanes, unique_keys, inputs, notices, schedules, skips"},
+		{"INSERT", "lanes, queues, runs, ready, waiting, turns, limit_lanes, unique_keys, inputs, notices, edges, schedules, skips"},
 		{"UPDATE (name)", "queues"},
 		{"UPDATE", "unique_keys"},
 		{"UPDATE (lane, due_at, timeout, expires_at, max_attempts, on_crash, args, tags, metadata, trace, attempt, occurs_at, gates, limits, weights, strict, gives)", "runs"},

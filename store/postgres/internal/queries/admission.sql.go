@@ -1563,6 +1563,7 @@ RETURNING
     trace, key, schedule, occurs_at, tags,
     metadata::text AS metadata,
     args::text AS args,
+    (links IS NOT NULL)::boolean AS linked,
     cardinality($4::uuid[])::int AS dealt
 `
 
@@ -1595,6 +1596,7 @@ type StartAdmittedRow struct {
 	Tags        []string
 	Metadata    string
 	Args        string
+	Linked      bool
 	Dealt       int32
 }
 
@@ -1640,6 +1642,7 @@ func (q *Queries) StartAdmitted(ctx context.Context, arg StartAdmittedParams) ([
 			&i.Tags,
 			&i.Metadata,
 			&i.Args,
+			&i.Linked,
 			&i.Dealt,
 		); err != nil {
 			return nil, err

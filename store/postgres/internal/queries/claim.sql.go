@@ -75,6 +75,7 @@ RETURNING
     trace, key, schedule, occurs_at, tags,
     metadata::text AS metadata,
     args::text AS args,
+    (links IS NOT NULL)::boolean AS linked,
     (SELECT count(*) FROM taken)::int AS dealt
 `
 
@@ -108,6 +109,7 @@ type ClaimFreeRunsRow struct {
 	Tags        []string
 	Metadata    string
 	Args        string
+	Linked      bool
 	Dealt       int32
 }
 
@@ -152,6 +154,7 @@ func (q *Queries) ClaimFreeRuns(ctx context.Context, arg ClaimFreeRunsParams) ([
 			&i.Tags,
 			&i.Metadata,
 			&i.Args,
+			&i.Linked,
 			&i.Dealt,
 		); err != nil {
 			return nil, err
@@ -226,6 +229,7 @@ RETURNING
     trace, key, schedule, occurs_at, tags,
     metadata::text AS metadata,
     args::text AS args,
+    (links IS NOT NULL)::boolean AS linked,
     (SELECT count(*) FROM taken)::int AS dealt
 `
 
@@ -259,6 +263,7 @@ type ClaimRunsRow struct {
 	Tags        []string
 	Metadata    string
 	Args        string
+	Linked      bool
 	Dealt       int32
 }
 
@@ -311,6 +316,7 @@ func (q *Queries) ClaimRuns(ctx context.Context, arg ClaimRunsParams) ([]ClaimRu
 			&i.Tags,
 			&i.Metadata,
 			&i.Args,
+			&i.Linked,
 			&i.Dealt,
 		); err != nil {
 			return nil, err
@@ -330,6 +336,7 @@ SELECT
     trace, key, schedule, occurs_at, tags,
     metadata::text AS metadata,
     args::text AS args,
+    (links IS NOT NULL)::boolean AS linked,
     0::int AS dealt
 FROM durable.runs
 WHERE id = ANY (ARRAY(
@@ -363,6 +370,7 @@ type ClaimedRunsRow struct {
 	Tags        []string
 	Metadata    string
 	Args        string
+	Linked      bool
 	Dealt       int32
 }
 
@@ -395,6 +403,7 @@ func (q *Queries) ClaimedRuns(ctx context.Context, arg ClaimedRunsParams) ([]Cla
 			&i.Tags,
 			&i.Metadata,
 			&i.Args,
+			&i.Linked,
 			&i.Dealt,
 		); err != nil {
 			return nil, err

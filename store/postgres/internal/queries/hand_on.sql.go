@@ -246,7 +246,7 @@ RETURNING
     coalesce(expires_at <= now(), false)::boolean AS expired,
     trace, key, schedule, occurs_at, tags,
     metadata::text AS metadata,
-    args::text AS args,
+    args::text AS args, (links IS NOT NULL)::boolean AS linked,
     (SELECT count(*) FROM started)::int AS dealt,
     gates[1]::bigint AS gate,
     (gates[1] IN (SELECT handed.gate FROM handed WHERE handed.deep))::boolean AS deep
@@ -283,6 +283,7 @@ type HandOnRow struct {
 	Tags        []string
 	Metadata    string
 	Args        string
+	Linked      bool
 	Dealt       int32
 	Gate        int64
 	Deep        bool
@@ -342,6 +343,7 @@ func (q *Queries) HandOn(ctx context.Context, arg HandOnParams) ([]HandOnRow, er
 			&i.Tags,
 			&i.Metadata,
 			&i.Args,
+			&i.Linked,
 			&i.Dealt,
 			&i.Gate,
 			&i.Deep,

@@ -7,6 +7,7 @@ package queries
 
 import (
 	"context"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -80,7 +81,9 @@ WHERE runs.state = durable.pending()
               SELECT
               FROM durable.steps
               WHERE steps.run_id = asked.run_id
-                AND steps.kind IN (durable.step_sleep(), durable.step_input())
+                AND steps.kind IN (
+                    durable.step_sleep(), durable.step_input(), durable.step_children()
+                )
                 AND coalesce(steps.until, 'infinity') > clock_timestamp()
                 AND NOT EXISTS (
                     SELECT
@@ -232,11 +235,14 @@ WITH asked AS MATERIALIZED (
 )
 SELECT
     asked.id,
-    durable.is_ended(asked.state)::boolean AS ended,
+    asked.state,
     (
         asked.id = ANY (ARRAY(SELECT queued.id FROM queued))
         OR asked.id = ANY (ARRAY(SELECT lined.id FROM lined))
-    )::boolean AS locked
+    )::boolean AS locked,
+    asked.lane,
+    asked.due_at,
+    (asked.gates IS NOT NULL)::boolean AS limited
 FROM asked
 `
 
@@ -245,9 +251,12 @@ type LockNoticedParams struct {
 }
 
 type LockNoticedRow struct {
-	ID     uuid.UUID
-	Ended  bool
-	Locked bool
+	ID      uuid.UUID
+	State   int16
+	Locked  bool
+	Lane    int32
+	DueAt   time.Time
+	Limited bool
 }
 
 // Locks the pending ones of runs, each with its row of ready or of waiting, and says what the
@@ -265,7 +274,14 @@ func (q *Queries) LockNoticed(ctx context.Context, arg LockNoticedParams) ([]Loc
 	var items []LockNoticedRow
 	for rows.Next() {
 		var i LockNoticedRow
-		if err := rows.Scan(&i.ID, &i.Ended, &i.Locked); err != nil {
+		if err := rows.Scan(
+			&i.ID,
+			&i.State,
+			&i.Locked,
+			&i.Lane,
+			&i.DueAt,
+			&i.Limited,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -305,26 +321,32 @@ func (q *Queries) NextNotice(ctx context.Context) ([]int64, error) {
 }
 
 const PutBackNotices = `-- name: PutBackNotices :exec
-INSERT INTO durable.notices (due_at, run_id, tries, name)
+INSERT INTO durable.notices (due_at, run_id, kind, tries, name, cursor)
 SELECT
     clock_timestamp() + back.pause * interval '1 microsecond',
     back.run_id,
+    back.kind,
     back.tries,
-    back.name
+    back.name,
+    nullif(back.after, '')::uuid
 FROM (
     SELECT
         unnest($1::uuid[]) AS run_id,
-        unnest($2::smallint[]) AS tries,
-        unnest($3::bigint[]) AS pause,
-        unnest($4::text[]) AS name
+        unnest($2::smallint[]) AS kind,
+        unnest($3::smallint[]) AS tries,
+        unnest($4::bigint[]) AS pause,
+        unnest($5::text[]) AS name,
+        unnest($6::text[]) AS after
 ) back
 `
 
 type PutBackNoticesParams struct {
-	Runs   []uuid.UUID
-	Tries  []int16
-	Pauses []int64
-	Names  []string
+	Runs    []uuid.UUID
+	Kinds   []int16
+	Tries   []int16
+	Pauses  []int64
+	Names   []string
+	Cursors []string
 }
 
 // Has notices looked at again, each after its pause in microseconds.
@@ -332,9 +354,11 @@ type PutBackNoticesParams struct {
 func (q *Queries) PutBackNotices(ctx context.Context, arg PutBackNoticesParams) error {
 	_, err := q.db.Exec(ctx, PutBackNotices,
 		arg.Runs,
+		arg.Kinds,
 		arg.Tries,
 		arg.Pauses,
 		arg.Names,
+		arg.Cursors,
 	)
 	return err
 }
@@ -593,7 +617,7 @@ WHERE ctid = ANY (ARRAY(
     LIMIT $1::int
     FOR UPDATE SKIP LOCKED
 ))
-RETURNING run_id, name, tries
+RETURNING run_id, kind, name, tries, cursor
 `
 
 type TakeNoticesParams struct {
@@ -601,9 +625,11 @@ type TakeNoticesParams struct {
 }
 
 type TakeNoticesRow struct {
-	RunID uuid.UUID
-	Name  string
-	Tries int16
+	RunID  uuid.UUID
+	Kind   int16
+	Name   string
+	Tries  int16
+	Cursor *uuid.UUID
 }
 
 // Takes the notices that are due. They come back when the transaction is rolled back.
@@ -618,7 +644,13 @@ func (q *Queries) TakeNotices(ctx context.Context, arg TakeNoticesParams) ([]Tak
 	var items []TakeNoticesRow
 	for rows.Next() {
 		var i TakeNoticesRow
-		if err := rows.Scan(&i.RunID, &i.Name, &i.Tries); err != nil {
+		if err := rows.Scan(
+			&i.RunID,
+			&i.Kind,
+			&i.Name,
+			&i.Tries,
+			&i.Cursor,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

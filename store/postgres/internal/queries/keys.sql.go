@@ -384,6 +384,7 @@ LEFT JOIN LATERAL (
             AND (
                 EXISTS (SELECT FROM durable.steps WHERE steps.run_id = runs.id)
                 OR EXISTS (SELECT FROM durable.inputs WHERE inputs.run_id = runs.id)
+                OR EXISTS (SELECT FROM durable.edges WHERE edges.waiter = runs.id)
             )
         ) AS begun
     FROM durable.runs

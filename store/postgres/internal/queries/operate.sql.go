@@ -1042,6 +1042,27 @@ func (q *Queries) LockKeyOf(ctx context.Context, arg LockKeyOfParams) error {
 	return err
 }
 
+const LookAtRetried = `-- name: LookAtRetried :exec
+INSERT INTO durable.notices (run_id, kind)
+SELECT runs.id, durable.notice_look()
+FROM durable.runs
+WHERE runs.id = ANY ($1::uuid[])
+  AND runs.state = durable.pending()
+  AND runs.due_at > now()
+`
+
+type LookAtRetriedParams struct {
+	Ids []uuid.UUID
+}
+
+// After RetryRuns in its transaction: has the dependents among its runs looked at that wait for
+// their conditions again.
+// Index: runs_pkey. Locks: what it inserts. Idempotent: a notice too many is harmless.
+func (q *Queries) LookAtRetried(ctx context.Context, arg LookAtRetriedParams) error {
+	_, err := q.db.Exec(ctx, LookAtRetried, arg.Ids)
+	return err
+}
+
 const Operable = `-- name: Operable :many
 SELECT
     runs.id,
@@ -1217,7 +1238,16 @@ WITH locked_runs AS MATERIALIZED (
 ), retried AS (
     UPDATE durable.runs
     SET state = durable.pending(),
-        due_at = now(),
+        due_at = CASE
+            WHEN started_at IS NULL AND EXISTS (
+                SELECT
+                FROM durable.edges
+                WHERE edges.waiter = runs.id
+                  AND edges.name = ''
+                  AND NOT edges.met
+            ) THEN now() + ($3::bigint) * interval '1 microsecond'
+            ELSE now()
+        END,
         attempt = 0,
         crash_count = 0,
         lane = abs(lane),
@@ -1266,25 +1296,27 @@ WITH locked_runs AS MATERIALIZED (
     WHERE run_id = ANY (ARRAY(SELECT retried.id FROM retried))
 ), audited AS (
     INSERT INTO durable.audit (actor, kind, subject, action, detail)
-    SELECT $3::text, 'run', retried.id::text, 'retry', nullif($4::text, '')::json
+    SELECT $4::text, 'run', retried.id::text, 'retry', nullif($5::text, '')::json
     FROM retried
-    WHERE $5::boolean
+    WHERE $6::boolean
 )
 SELECT retried.id
 FROM retried
 `
 
 type RetryRunsParams struct {
-	Ids    []uuid.UUID
-	Keyed  bool
-	Actor  string
-	Detail string
-	Singly bool
+	Ids     []uuid.UUID
+	Keyed   bool
+	Longest int64
+	Actor   string
+	Detail  string
+	Singly  bool
 }
 
 // Makes dead and cancelled runs pending again; those with a unique key only when keyed
-// says that the caller has locked it.
-// Index: runs_pkey, problems_pkey. Locks: the runs, with SKIP LOCKED.
+// says that the caller has locked it. A dependent that was cancelled before its conditions were
+// met waits for them again.
+// Index: runs_pkey, problems_pkey, edges_pkey. Locks: the runs, with SKIP LOCKED.
 // Idempotent: a repeat finds them pending.
 // block: read-lines of retried
 // end
@@ -1298,6 +1330,7 @@ func (q *Queries) RetryRuns(ctx context.Context, arg RetryRunsParams) ([]uuid.UU
 	rows, err := q.db.Query(ctx, RetryRuns,
 		arg.Ids,
 		arg.Keyed,
+		arg.Longest,
 		arg.Actor,
 		arg.Detail,
 		arg.Singly,

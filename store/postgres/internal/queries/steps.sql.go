@@ -29,9 +29,9 @@ WITH locked_run AS MATERIALIZED (
             $3::timestamptz,
             clock_timestamp() + $4::bigint * interval '1 microsecond'
         ),
-        0,
-        $5::smallint,
-        $6::text
+        $5::int,
+        $6::smallint,
+        $7::text
     FROM locked_run
     ON CONFLICT DO NOTHING
     RETURNING run_id
@@ -47,12 +47,13 @@ FROM locked_run
 `
 
 type BeginWaitParams struct {
-	RunID   uuid.UUID
-	ClaimID uuid.UUID
-	Until   *time.Time
-	Lasts   *int64
-	Kind    int16
-	Name    string
+	RunID    uuid.UUID
+	ClaimID  uuid.UUID
+	Until    *time.Time
+	Lasts    *int64
+	Children int32
+	Kind     int16
+	Name     string
 }
 
 // Records a wait, if nothing is recorded under its name, and begins a new stretch of the run's
@@ -67,6 +68,7 @@ func (q *Queries) BeginWait(ctx context.Context, arg BeginWaitParams) ([]uuid.UU
 		arg.ClaimID,
 		arg.Until,
 		arg.Lasts,
+		arg.Children,
 		arg.Kind,
 		arg.Name,
 	)
@@ -416,7 +418,7 @@ SET at = excluded.at,
     value = excluded.value,
     error = excluded.error,
     code = excluded.code
-WHERE steps.kind = durable.step_tried()
+WHERE durable.step_is_replaced(steps.kind)
 RETURNING name
 `
 
@@ -504,7 +506,7 @@ SET at = excluded.at,
     value = excluded.value,
     error = excluded.error,
     code = excluded.code
-WHERE steps.kind = durable.step_tried()
+WHERE durable.step_is_replaced(steps.kind)
 RETURNING run_id, name
 `
 
@@ -573,7 +575,7 @@ SELECT
         FROM durable.steps
         WHERE steps.run_id = given.run_id
           AND steps.name = given.name
-          AND steps.kind <> durable.step_tried()
+          AND NOT durable.step_is_replaced(steps.kind)
     )::boolean AS known
 FROM (
     SELECT

@@ -1101,6 +1101,9 @@ WITH gone AS MATERIALIZED (
 ), inputs_deleted AS (
     DELETE FROM durable.inputs
     WHERE run_id = ANY (ARRAY(SELECT gone.id FROM gone))
+), edges_deleted AS (
+    DELETE FROM durable.edges
+    WHERE waiter = ANY (ARRAY(SELECT gone.id FROM gone))
 )
 DELETE FROM durable.progress
 WHERE run_id = ANY (ARRAY(SELECT gone.id FROM gone))
@@ -1113,8 +1116,8 @@ type SweepRestsParams struct {
 // Deletes what belongs to the runs that SweepRuns, or an operator's delete, before it in the same
 // transaction, has deleted. A statement of its own and so a later snapshot: nothing can be added
 // to a run that is gone.
-// Index: attempts_pkey, problems_pkey, progress_pkey, steps_pkey, inputs_pkey, and runs_pkey
-// to leave alone what that has left. Idempotent: a repeat finds no rows.
+// Index: attempts_pkey, problems_pkey, progress_pkey, steps_pkey, inputs_pkey, edges_pkey, and
+// runs_pkey to leave alone what that has left. Idempotent: a repeat finds no rows.
 func (q *Queries) SweepRests(ctx context.Context, arg SweepRestsParams) error {
 	_, err := q.db.Exec(ctx, SweepRests, arg.Ids)
 	return err
@@ -1156,6 +1159,17 @@ WITH keyed AS MATERIALIZED (
           ($2::jsonb ->> (abs(runs.lane)::text))::bigint,
           CASE runs.state WHEN durable.dead() THEN $3::bigint ELSE $4::bigint END
       ) * interval '1 microsecond'
+      AND NOT (
+          runs.links IS NOT NULL
+          AND runs.state <> durable.dead()
+          AND EXISTS (
+              SELECT
+              FROM durable.edges
+              JOIN durable.runs waiters ON waiters.id = edges.waiter
+              WHERE edges.source = runs.id
+                AND durable.is_unfinished(waiters.state)
+          )
+      )
     FOR UPDATE SKIP LOCKED
 ), deleted AS (
     DELETE FROM durable.runs

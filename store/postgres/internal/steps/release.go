@@ -2,7 +2,6 @@ package steps
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -14,12 +13,25 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
-// notice is an input that may have to make its run due.
+// Notice says what happened. The numbers are stored.
+type Notice int16
+
+// The kinds of notices.
+const (
+	NoticeInput  Notice = 0 // the run was sent an input
+	NoticeLook   Notice = 1 // the run has a new condition, or one of its sources has ended
+	NoticeEnded  Notice = 2 // the run has ended, or was deleted
+	NoticeOrphan Notice = 3 // the run's parent was cancelled
+)
+
+// notice says what happened to a run, or to one that it waits for.
 type notice struct {
 	named
 
-	tries int16
-	look  bool // asked for by a worker: no notice has to be put back, as one of the sender's is there
+	kind   Notice
+	tries  int16
+	cursor uuid.UUID // of NoticeEnded: the waiters up to here were looked at
+	look   bool      // asked for by a worker: no notice has to be put back, as another one is there
 }
 
 // Release makes runs due whose inputs have come; see store.Releaser.
@@ -41,9 +53,10 @@ func (s *Steps) Release(ctx context.Context, request store.ReleaseRequest) (stor
 			return result, nil
 		}
 	}
-	var due []released
+	var r *round
 	err = s.db.InAloofTx(ctx, func(tx pgx.Tx) error {
-		due, result.Taken, result.Next = nil, 0, -1
+		result = store.ReleaseResult{Next: -1}
+		r = &round{s: s, tx: tx}
 		taken, next, err := s.take(ctx, tx, max(request.Limit, 1))
 		if err != nil {
 			return err
@@ -52,9 +65,8 @@ func (s *Steps) Release(ctx context.Context, request store.ReleaseRequest) (stor
 		if taken = append(taken, looks...); len(taken) == 0 {
 			return nil
 		}
-		var again time.Duration
-		due, again, err = s.releaseTaken(ctx, tx, taken)
-		if again > 0 && (result.Next < 0 || again < result.Next) {
+		again, err := r.do(ctx, taken)
+		if again >= 0 && (result.Next < 0 || again < result.Next) {
 			result.Next = again
 		}
 		return err
@@ -62,27 +74,39 @@ func (s *Steps) Release(ctx context.Context, request store.ReleaseRequest) (stor
 	if err != nil {
 		return store.ReleaseResult{Next: -1}, s.db.Fail("release", err)
 	}
-	for _, lane := range due {
+	for _, lane := range r.due {
 		result.Released += lane.runs
 		s.wake.Released(lane.lane, lane.limited, lane.runs)
 	}
+	result.Ended = r.ended
+	s.wake.Cancelled(ctx, r.freed, r.requested)
 	return result, nil
 }
 
-// arrived returns those of the looks whose inputs are there.
+// arrived returns those of the looks whose inputs are there, or whose children have ended.
 func (s *Steps) arrived(ctx context.Context, looks []store.Look) (found []notice, err error) {
 	if len(looks) == 0 {
 		return nil, nil
 	}
-	var runs conn.UUIDs
-	var names []string
+	var inputs, children columns
 	for _, look := range looks {
-		runs, names = append(runs, look.Run), append(names, look.Name)
+		c := &inputs
+		if look.Kind == store.StepChildren {
+			c = &children
+		}
+		c.runs, c.names = append(c.runs, look.Run), append(c.names, look.Name)
 	}
 	b := s.db.Hot(ctx)
-	b.Add(queries.Arrived, runs, names).Query(func(rows pgx.Rows) error {
-		return scanNamed(rows, func(at named) { found = append(found, notice{named: at, look: true}) })
-	})
+	add := func(statement string, kind Notice, c *columns) {
+		if len(c.runs) == 0 {
+			return
+		}
+		b.Add(statement, c.runs, c.names).Query(func(rows pgx.Rows) error {
+			return scanNamed(rows, func(at named) { found = append(found, notice{named: at, kind: kind, look: true}) })
+		})
+	}
+	add(queries.Arrived, NoticeInput, &inputs)
+	add(queries.ArrivedChildren, NoticeLook, &children)
 	err = s.db.Send(ctx, s.db.Aloof(), b)
 	return found, err
 }
@@ -115,8 +139,12 @@ func (s *Steps) take(ctx context.Context, tx pgx.Tx, most int) (taken []notice, 
 	b.Add(queries.TakeNotices, most).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var n notice
-			if err := rows.Scan(&n.run, &n.name, &n.tries); err != nil {
+			var cursor *uuid.UUID
+			if err := rows.Scan(&n.run, &n.kind, &n.name, &n.tries, &cursor); err != nil {
 				return err
+			}
+			if cursor != nil {
+				n.cursor = *cursor
 			}
 			taken = append(taken, n)
 		}
@@ -134,99 +162,32 @@ type released struct {
 	runs    int
 }
 
-// releaseTaken locks the runs of notices, makes due those that can be, and puts back what has to
-// be looked at again: the first of it after the pause that is returned.
-func (s *Steps) releaseTaken(ctx context.Context, tx pgx.Tx, taken []notice) (due []released, again time.Duration, err error) {
-	var ids conn.UUIDs
-	var names []string
-	for i := range taken {
-		ids, names = append(ids, taken[i].run), append(names, taken[i].name)
-	}
-	locked, ended, awaiting := map[uuid.UUID]bool{}, map[uuid.UUID]bool{}, map[uuid.UUID]bool{}
-	for i := range taken {
-		ended[taken[i].run] = true // it is gone, unless a row says otherwise
-	}
-	b := s.db.NewBatch()
-	b.Add(queries.LockNoticed, ids).Query(func(rows pgx.Rows) error {
-		for rows.Next() {
-			var id uuid.UUID
-			var isEnded, isLocked bool
-			if err := rows.Scan(&id, &isEnded, &isLocked); err != nil {
-				return err
-			}
-			ended[id], locked[id] = isEnded, isLocked
-		}
-		return rows.Err()
-	})
-	b.Add(queries.Awaiting, ids, names).Query(func(rows pgx.Rows) error {
-		return conn.ScanIDs(rows, func(id uuid.UUID) { awaiting[id] = true })
-	})
-	if err := s.db.Send(ctx, tx, b); err != nil {
-		return nil, 0, err
-	}
-	var free conn.UUIDs
-	var back noticed
-	for _, n := range taken {
-		switch {
-		case locked[n.run] && awaiting[n.run]:
-			free = append(free, n.run)
-		case locked[n.run]: // it reads the input when it is executed next
-		case !ended[n.run] && !n.look:
-			back.add(n)
-		}
-	}
-	if len(back.pauses) > 0 {
-		again = conn.FromMicro(slices.Min(back.pauses))
-	}
-	due, err = s.write(ctx, tx, free, &back)
-	return due, again, err
-}
-
 // noticed are notices as the arrays of a statement.
 type noticed struct {
-	runs   conn.UUIDs
-	names  []string
-	tries  []int16
-	pauses []int64
+	runs    conn.UUIDs
+	kinds   []int16
+	names   []string
+	cursors []string
+	tries   []int16
+	pauses  []int64
 }
 
+// add has a notice looked at again, the later the more often that was done before.
 func (d *noticed) add(n notice) {
-	d.runs, d.names = append(d.runs, n.run), append(d.names, n.name)
-	d.tries = append(d.tries, min(n.tries+1, mostTries))
-	d.pauses = append(d.pauses, conn.Micro(rules.NoticePause(int(n.tries))))
+	pause := rules.NoticePause(int(n.tries))
+	n.tries = min(n.tries+1, mostTries)
+	d.put(n, pause)
+}
+
+// put has a notice looked at after a pause.
+func (d *noticed) put(n notice, pause time.Duration) {
+	cursor := ""
+	if n.cursor != uuid.Nil {
+		cursor = n.cursor.String()
+	}
+	d.runs, d.names, d.kinds = append(d.runs, n.run), append(d.names, n.name), append(d.kinds, int16(n.kind))
+	d.tries, d.pauses, d.cursors = append(d.tries, n.tries), append(d.pauses, conn.Micro(pause)), append(d.cursors, cursor)
 }
 
 // mostTries is where the count of a notice's tries stops.
 const mostTries = 100
-
-// write puts back the notices that have to be looked at again, and makes due the runs that are
-// free.
-func (s *Steps) write(ctx context.Context, tx pgx.Tx, free conn.UUIDs, back *noticed) (due []released, err error) {
-	b := s.db.NewBatch()
-	if len(back.runs) > 0 {
-		b.Add(queries.PutBackNotices, back.runs, back.tries, back.pauses, back.names)
-	}
-	if len(free) > 0 {
-		b.Add(queries.ReleaseReady, free).Query(scanReleased(&due, false))
-		b.Add(queries.ReleaseWaiting, free).Query(scanReleased(&due, true))
-	}
-	if len(back.runs)+len(free) == 0 {
-		return nil, nil
-	}
-	err = s.db.Send(ctx, tx, b)
-	return due, err
-}
-
-func scanReleased(into *[]released, limited bool) func(pgx.Rows) error {
-	return func(rows pgx.Rows) error {
-		for rows.Next() {
-			var lane int32
-			var runs int64
-			if err := rows.Scan(&lane, &runs); err != nil {
-				return err
-			}
-			*into = append(*into, released{lane: lane, limited: limited, runs: int(runs)})
-		}
-		return rows.Err()
-	}
-}

@@ -28,7 +28,7 @@ func (s *Steps) Begin(ctx context.Context, wait *store.NewWait) (store.RunSteps,
 		lasts = &micros
 	}
 	return s.underClaim(ctx, "begin to wait", wait.Holder, wait.Name, func(b *conn.Batch) *pgx.QueuedQuery {
-		return b.Add(queries.BeginWait, wait.Run, uuid.UUID(wait.Claim), conn.TimeOrNull(wait.Until), lasts, int16(wait.Kind), wait.Name)
+		return b.Add(queries.BeginWait, wait.Run, uuid.UUID(wait.Claim), conn.TimeOrNull(wait.Until), lasts, conn.Small(wait.Children), int16(wait.Kind), wait.Name)
 	})
 }
 

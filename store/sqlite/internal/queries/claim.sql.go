@@ -46,7 +46,7 @@ func (q *Queries) DeleteLeaseOf(ctx context.Context, arg DeleteLeaseOfParams) (i
 const findClaimed = `-- name: FindClaimed :one
 SELECT
     id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, expires_at,
-    trace, key, schedule, occurs_at, tags, metadata, args
+    trace, key, schedule, occurs_at, tags, metadata, args, links
 FROM runs
 WHERE id = ?1
   AND claim_id = ?2
@@ -76,6 +76,7 @@ type FindClaimedRow struct {
 	Tags        *string
 	Metadata    *string
 	Args        []byte
+	Links       *int64
 }
 
 // A run that still belongs to its claim, for a claim that is repeated.
@@ -100,6 +101,7 @@ func (q *Queries) FindClaimed(ctx context.Context, arg FindClaimedParams) (FindC
 		&i.Tags,
 		&i.Metadata,
 		&i.Args,
+		&i.Links,
 	)
 	return i, err
 }

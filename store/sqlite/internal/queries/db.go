@@ -27,8 +27,14 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.acknowledgeStmt, err = db.PrepareContext(ctx, acknowledge); err != nil {
 		return nil, fmt.Errorf("error preparing query Acknowledge: %w", err)
 	}
+	if q.addLinkStmt, err = db.PrepareContext(ctx, addLink); err != nil {
+		return nil, fmt.Errorf("error preparing query AddLink: %w", err)
+	}
 	if q.addToBulkStmt, err = db.PrepareContext(ctx, addToBulk); err != nil {
 		return nil, fmt.Errorf("error preparing query AddToBulk: %w", err)
+	}
+	if q.advanceNoticeStmt, err = db.PrepareContext(ctx, advanceNotice); err != nil {
+		return nil, fmt.Errorf("error preparing query AdvanceNotice: %w", err)
 	}
 	if q.advanceScheduleStmt, err = db.PrepareContext(ctx, advanceSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query AdvanceSchedule: %w", err)
@@ -86,6 +92,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.deleteAttemptsStmt, err = db.PrepareContext(ctx, deleteAttempts); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteAttempts: %w", err)
+	}
+	if q.deleteEdgesStmt, err = db.PrepareContext(ctx, deleteEdges); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteEdges: %w", err)
 	}
 	if q.deleteEndedStmt, err = db.PrepareContext(ctx, deleteEnded); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteEnded: %w", err)
@@ -168,6 +177,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.dueSchedulesStmt, err = db.PrepareContext(ctx, dueSchedules); err != nil {
 		return nil, fmt.Errorf("error preparing query DueSchedules: %w", err)
 	}
+	if q.edgesOfStmt, err = db.PrepareContext(ctx, edgesOf); err != nil {
+		return nil, fmt.Errorf("error preparing query EdgesOf: %w", err)
+	}
 	if q.endPenaltyStmt, err = db.PrepareContext(ctx, endPenalty); err != nil {
 		return nil, fmt.Errorf("error preparing query EndPenalty: %w", err)
 	}
@@ -246,6 +258,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.findOperableStmt, err = db.PrepareContext(ctx, findOperable); err != nil {
 		return nil, fmt.Errorf("error preparing query FindOperable: %w", err)
 	}
+	if q.findOutcomeStmt, err = db.PrepareContext(ctx, findOutcome); err != nil {
+		return nil, fmt.Errorf("error preparing query FindOutcome: %w", err)
+	}
 	if q.findProgressStmt, err = db.PrepareContext(ctx, findProgress); err != nil {
 		return nil, fmt.Errorf("error preparing query FindProgress: %w", err)
 	}
@@ -282,6 +297,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.findSweepStmt, err = db.PrepareContext(ctx, findSweep); err != nil {
 		return nil, fmt.Errorf("error preparing query FindSweep: %w", err)
 	}
+	if q.findWaiterStmt, err = db.PrepareContext(ctx, findWaiter); err != nil {
+		return nil, fmt.Errorf("error preparing query FindWaiter: %w", err)
+	}
 	if q.findWorkerStartStmt, err = db.PrepareContext(ctx, findWorkerStart); err != nil {
 		return nil, fmt.Errorf("error preparing query FindWorkerStart: %w", err)
 	}
@@ -315,11 +333,17 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.guardRunStmt, err = db.PrepareContext(ctx, guardRun); err != nil {
 		return nil, fmt.Errorf("error preparing query GuardRun: %w", err)
 	}
+	if q.hasChildStmt, err = db.PrepareContext(ctx, hasChild); err != nil {
+		return nil, fmt.Errorf("error preparing query HasChild: %w", err)
+	}
 	if q.hasLeaseStmt, err = db.PrepareContext(ctx, hasLease); err != nil {
 		return nil, fmt.Errorf("error preparing query HasLease: %w", err)
 	}
 	if q.hasPermitStmt, err = db.PrepareContext(ctx, hasPermit); err != nil {
 		return nil, fmt.Errorf("error preparing query HasPermit: %w", err)
+	}
+	if q.hasUnmetStmt, err = db.PrepareContext(ctx, hasUnmet); err != nil {
+		return nil, fmt.Errorf("error preparing query HasUnmet: %w", err)
 	}
 	if q.hasWaitingStmt, err = db.PrepareContext(ctx, hasWaiting); err != nil {
 		return nil, fmt.Errorf("error preparing query HasWaiting: %w", err)
@@ -345,6 +369,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.insertCapLanesStmt, err = db.PrepareContext(ctx, insertCapLanes); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertCapLanes: %w", err)
 	}
+	if q.insertEdgeStmt, err = db.PrepareContext(ctx, insertEdge); err != nil {
+		return nil, fmt.Errorf("error preparing query InsertEdge: %w", err)
+	}
 	if q.insertInputStmt, err = db.PrepareContext(ctx, insertInput); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertInput: %w", err)
 	}
@@ -362,6 +389,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.insertLimitLaneStmt, err = db.PrepareContext(ctx, insertLimitLane); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertLimitLane: %w", err)
+	}
+	if q.insertLookStmt, err = db.PrepareContext(ctx, insertLook); err != nil {
+		return nil, fmt.Errorf("error preparing query InsertLook: %w", err)
 	}
 	if q.insertNoticeStmt, err = db.PrepareContext(ctx, insertNotice); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertNotice: %w", err)
@@ -398,6 +428,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.insertWaitingStmt, err = db.PrepareContext(ctx, insertWaiting); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertWaiting: %w", err)
+	}
+	if q.isNeededStmt, err = db.PrepareContext(ctx, isNeeded); err != nil {
+		return nil, fmt.Errorf("error preparing query IsNeeded: %w", err)
 	}
 	if q.keepOccurrenceStmt, err = db.PrepareContext(ctx, keepOccurrence); err != nil {
 		return nil, fmt.Errorf("error preparing query KeepOccurrence: %w", err)
@@ -536,6 +569,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.makeDueStmt, err = db.PrepareContext(ctx, makeDue); err != nil {
 		return nil, fmt.Errorf("error preparing query MakeDue: %w", err)
+	}
+	if q.meetEdgeStmt, err = db.PrepareContext(ctx, meetEdge); err != nil {
+		return nil, fmt.Errorf("error preparing query MeetEdge: %w", err)
 	}
 	if q.mendReadyStmt, err = db.PrepareContext(ctx, mendReady); err != nil {
 		return nil, fmt.Errorf("error preparing query MendReady: %w", err)
@@ -738,6 +774,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.skippedSchedulesStmt, err = db.PrepareContext(ctx, skippedSchedules); err != nil {
 		return nil, fmt.Errorf("error preparing query SkippedSchedules: %w", err)
 	}
+	if q.sourcesOfStmt, err = db.PrepareContext(ctx, sourcesOf); err != nil {
+		return nil, fmt.Errorf("error preparing query SourcesOf: %w", err)
+	}
 	if q.storedSinceStmt, err = db.PrepareContext(ctx, storedSince); err != nil {
 		return nil, fmt.Errorf("error preparing query StoredSince: %w", err)
 	}
@@ -771,6 +810,12 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.updateLimitStmt, err = db.PrepareContext(ctx, updateLimit); err != nil {
 		return nil, fmt.Errorf("error preparing query UpdateLimit: %w", err)
 	}
+	if q.waitersForStmt, err = db.PrepareContext(ctx, waitersFor); err != nil {
+		return nil, fmt.Errorf("error preparing query WaitersFor: %w", err)
+	}
+	if q.waitersOfStmt, err = db.PrepareContext(ctx, waitersOf); err != nil {
+		return nil, fmt.Errorf("error preparing query WaitersOf: %w", err)
+	}
 	if q.waitingBesideStmt, err = db.PrepareContext(ctx, waitingBeside); err != nil {
 		return nil, fmt.Errorf("error preparing query WaitingBeside: %w", err)
 	}
@@ -787,9 +832,19 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing acknowledgeStmt: %w", cerr)
 		}
 	}
+	if q.addLinkStmt != nil {
+		if cerr := q.addLinkStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing addLinkStmt: %w", cerr)
+		}
+	}
 	if q.addToBulkStmt != nil {
 		if cerr := q.addToBulkStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing addToBulkStmt: %w", cerr)
+		}
+	}
+	if q.advanceNoticeStmt != nil {
+		if cerr := q.advanceNoticeStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing advanceNoticeStmt: %w", cerr)
 		}
 	}
 	if q.advanceScheduleStmt != nil {
@@ -885,6 +940,11 @@ func (q *Queries) Close() error {
 	if q.deleteAttemptsStmt != nil {
 		if cerr := q.deleteAttemptsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing deleteAttemptsStmt: %w", cerr)
+		}
+	}
+	if q.deleteEdgesStmt != nil {
+		if cerr := q.deleteEdgesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteEdgesStmt: %w", cerr)
 		}
 	}
 	if q.deleteEndedStmt != nil {
@@ -1022,6 +1082,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing dueSchedulesStmt: %w", cerr)
 		}
 	}
+	if q.edgesOfStmt != nil {
+		if cerr := q.edgesOfStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing edgesOfStmt: %w", cerr)
+		}
+	}
 	if q.endPenaltyStmt != nil {
 		if cerr := q.endPenaltyStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing endPenaltyStmt: %w", cerr)
@@ -1152,6 +1217,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing findOperableStmt: %w", cerr)
 		}
 	}
+	if q.findOutcomeStmt != nil {
+		if cerr := q.findOutcomeStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findOutcomeStmt: %w", cerr)
+		}
+	}
 	if q.findProgressStmt != nil {
 		if cerr := q.findProgressStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing findProgressStmt: %w", cerr)
@@ -1212,6 +1282,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing findSweepStmt: %w", cerr)
 		}
 	}
+	if q.findWaiterStmt != nil {
+		if cerr := q.findWaiterStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findWaiterStmt: %w", cerr)
+		}
+	}
 	if q.findWorkerStartStmt != nil {
 		if cerr := q.findWorkerStartStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing findWorkerStartStmt: %w", cerr)
@@ -1267,6 +1342,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing guardRunStmt: %w", cerr)
 		}
 	}
+	if q.hasChildStmt != nil {
+		if cerr := q.hasChildStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing hasChildStmt: %w", cerr)
+		}
+	}
 	if q.hasLeaseStmt != nil {
 		if cerr := q.hasLeaseStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing hasLeaseStmt: %w", cerr)
@@ -1275,6 +1355,11 @@ func (q *Queries) Close() error {
 	if q.hasPermitStmt != nil {
 		if cerr := q.hasPermitStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing hasPermitStmt: %w", cerr)
+		}
+	}
+	if q.hasUnmetStmt != nil {
+		if cerr := q.hasUnmetStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing hasUnmetStmt: %w", cerr)
 		}
 	}
 	if q.hasWaitingStmt != nil {
@@ -1317,6 +1402,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing insertCapLanesStmt: %w", cerr)
 		}
 	}
+	if q.insertEdgeStmt != nil {
+		if cerr := q.insertEdgeStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing insertEdgeStmt: %w", cerr)
+		}
+	}
 	if q.insertInputStmt != nil {
 		if cerr := q.insertInputStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing insertInputStmt: %w", cerr)
@@ -1345,6 +1435,11 @@ func (q *Queries) Close() error {
 	if q.insertLimitLaneStmt != nil {
 		if cerr := q.insertLimitLaneStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing insertLimitLaneStmt: %w", cerr)
+		}
+	}
+	if q.insertLookStmt != nil {
+		if cerr := q.insertLookStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing insertLookStmt: %w", cerr)
 		}
 	}
 	if q.insertNoticeStmt != nil {
@@ -1405,6 +1500,11 @@ func (q *Queries) Close() error {
 	if q.insertWaitingStmt != nil {
 		if cerr := q.insertWaitingStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing insertWaitingStmt: %w", cerr)
+		}
+	}
+	if q.isNeededStmt != nil {
+		if cerr := q.isNeededStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing isNeededStmt: %w", cerr)
 		}
 	}
 	if q.keepOccurrenceStmt != nil {
@@ -1635,6 +1735,11 @@ func (q *Queries) Close() error {
 	if q.makeDueStmt != nil {
 		if cerr := q.makeDueStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing makeDueStmt: %w", cerr)
+		}
+	}
+	if q.meetEdgeStmt != nil {
+		if cerr := q.meetEdgeStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing meetEdgeStmt: %w", cerr)
 		}
 	}
 	if q.mendReadyStmt != nil {
@@ -1972,6 +2077,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing skippedSchedulesStmt: %w", cerr)
 		}
 	}
+	if q.sourcesOfStmt != nil {
+		if cerr := q.sourcesOfStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing sourcesOfStmt: %w", cerr)
+		}
+	}
 	if q.storedSinceStmt != nil {
 		if cerr := q.storedSinceStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing storedSinceStmt: %w", cerr)
@@ -2027,6 +2137,16 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing updateLimitStmt: %w", cerr)
 		}
 	}
+	if q.waitersForStmt != nil {
+		if cerr := q.waitersForStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing waitersForStmt: %w", cerr)
+		}
+	}
+	if q.waitersOfStmt != nil {
+		if cerr := q.waitersOfStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing waitersOfStmt: %w", cerr)
+		}
+	}
 	if q.waitingBesideStmt != nil {
 		if cerr := q.waitingBesideStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing waitingBesideStmt: %w", cerr)
@@ -2077,7 +2197,9 @@ type Queries struct {
 	db                       DBTX
 	tx                       *sql.Tx
 	acknowledgeStmt          *sql.Stmt
+	addLinkStmt              *sql.Stmt
 	addToBulkStmt            *sql.Stmt
+	advanceNoticeStmt        *sql.Stmt
 	advanceScheduleStmt      *sql.Stmt
 	announceStmt             *sql.Stmt
 	auditStmt                *sql.Stmt
@@ -2097,6 +2219,7 @@ type Queries struct {
 	declareJobStmt           *sql.Stmt
 	declareWorkerStmt        *sql.Stmt
 	deleteAttemptsStmt       *sql.Stmt
+	deleteEdgesStmt          *sql.Stmt
 	deleteEndedStmt          *sql.Stmt
 	deleteEntryStmt          *sql.Stmt
 	deleteExpiredStmt        *sql.Stmt
@@ -2124,6 +2247,7 @@ type Queries struct {
 	deleteWaitingStmt        *sql.Stmt
 	dueNoticesStmt           *sql.Stmt
 	dueSchedulesStmt         *sql.Stmt
+	edgesOfStmt              *sql.Stmt
 	endPenaltyStmt           *sql.Stmt
 	examineClockStmt         *sql.Stmt
 	examineLeasesStmt        *sql.Stmt
@@ -2150,6 +2274,7 @@ type Queries struct {
 	findLeaseOfRunStmt       *sql.Stmt
 	findLimitsOfStmt         *sql.Stmt
 	findOperableStmt         *sql.Stmt
+	findOutcomeStmt          *sql.Stmt
 	findProgressStmt         *sql.Stmt
 	findQueueStmt            *sql.Stmt
 	findReclaimableStmt      *sql.Stmt
@@ -2162,6 +2287,7 @@ type Queries struct {
 	findStepStmt             *sql.Stmt
 	findStrandedStmt         *sql.Stmt
 	findSweepStmt            *sql.Stmt
+	findWaiterStmt           *sql.Stmt
 	findWorkerStartStmt      *sql.Stmt
 	firstHoldingStmt         *sql.Stmt
 	firstWaitingStmt         *sql.Stmt
@@ -2173,8 +2299,10 @@ type Queries struct {
 	giveUpStmt               *sql.Stmt
 	grantLockStmt            *sql.Stmt
 	guardRunStmt             *sql.Stmt
+	hasChildStmt             *sql.Stmt
 	hasLeaseStmt             *sql.Stmt
 	hasPermitStmt            *sql.Stmt
+	hasUnmetStmt             *sql.Stmt
 	hasWaitingStmt           *sql.Stmt
 	hastenScheduleStmt       *sql.Stmt
 	heldByGateStmt           *sql.Stmt
@@ -2183,12 +2311,14 @@ type Queries struct {
 	insertAuditStmt          *sql.Stmt
 	insertCancelStmt         *sql.Stmt
 	insertCapLanesStmt       *sql.Stmt
+	insertEdgeStmt           *sql.Stmt
 	insertInputStmt          *sql.Stmt
 	insertKeyedStmt          *sql.Stmt
 	insertLaneStmt           *sql.Stmt
 	insertLeaseStmt          *sql.Stmt
 	insertLimitStmt          *sql.Stmt
 	insertLimitLaneStmt      *sql.Stmt
+	insertLookStmt           *sql.Stmt
 	insertNoticeStmt         *sql.Stmt
 	insertOccurrenceStmt     *sql.Stmt
 	insertPermitStmt         *sql.Stmt
@@ -2201,6 +2331,7 @@ type Queries struct {
 	insertSkipStmt           *sql.Stmt
 	insertTurnStmt           *sql.Stmt
 	insertWaitingStmt        *sql.Stmt
+	isNeededStmt             *sql.Stmt
 	keepOccurrenceStmt       *sql.Stmt
 	lastGenerationStmt       *sql.Stmt
 	lastRunStmt              *sql.Stmt
@@ -2247,6 +2378,7 @@ type Queries struct {
 	listWaitsStmt            *sql.Stmt
 	listWorkersStmt          *sql.Stmt
 	makeDueStmt              *sql.Stmt
+	meetEdgeStmt             *sql.Stmt
 	mendReadyStmt            *sql.Stmt
 	moveSweepStmt            *sql.Stmt
 	nextEvaluationStmt       *sql.Stmt
@@ -2314,6 +2446,7 @@ type Queries struct {
 	settlePendingStmt        *sql.Stmt
 	settleSuccessStmt        *sql.Stmt
 	skippedSchedulesStmt     *sql.Stmt
+	sourcesOfStmt            *sql.Stmt
 	storedSinceStmt          *sql.Stmt
 	sumInputsStmt            *sql.Stmt
 	surveyLanesStmt          *sql.Stmt
@@ -2325,6 +2458,8 @@ type Queries struct {
 	touchScheduleStmt        *sql.Stmt
 	unfinishedOfScheduleStmt *sql.Stmt
 	updateLimitStmt          *sql.Stmt
+	waitersForStmt           *sql.Stmt
+	waitersOfStmt            *sql.Stmt
 	waitingBesideStmt        *sql.Stmt
 	waitingByLineStmt        *sql.Stmt
 }
@@ -2334,7 +2469,9 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		db:                       tx,
 		tx:                       tx,
 		acknowledgeStmt:          q.acknowledgeStmt,
+		addLinkStmt:              q.addLinkStmt,
 		addToBulkStmt:            q.addToBulkStmt,
+		advanceNoticeStmt:        q.advanceNoticeStmt,
 		advanceScheduleStmt:      q.advanceScheduleStmt,
 		announceStmt:             q.announceStmt,
 		auditStmt:                q.auditStmt,
@@ -2354,6 +2491,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		declareJobStmt:           q.declareJobStmt,
 		declareWorkerStmt:        q.declareWorkerStmt,
 		deleteAttemptsStmt:       q.deleteAttemptsStmt,
+		deleteEdgesStmt:          q.deleteEdgesStmt,
 		deleteEndedStmt:          q.deleteEndedStmt,
 		deleteEntryStmt:          q.deleteEntryStmt,
 		deleteExpiredStmt:        q.deleteExpiredStmt,
@@ -2381,6 +2519,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		deleteWaitingStmt:        q.deleteWaitingStmt,
 		dueNoticesStmt:           q.dueNoticesStmt,
 		dueSchedulesStmt:         q.dueSchedulesStmt,
+		edgesOfStmt:              q.edgesOfStmt,
 		endPenaltyStmt:           q.endPenaltyStmt,
 		examineClockStmt:         q.examineClockStmt,
 		examineLeasesStmt:        q.examineLeasesStmt,
@@ -2407,6 +2546,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		findLeaseOfRunStmt:       q.findLeaseOfRunStmt,
 		findLimitsOfStmt:         q.findLimitsOfStmt,
 		findOperableStmt:         q.findOperableStmt,
+		findOutcomeStmt:          q.findOutcomeStmt,
 		findProgressStmt:         q.findProgressStmt,
 		findQueueStmt:            q.findQueueStmt,
 		findReclaimableStmt:      q.findReclaimableStmt,
@@ -2419,6 +2559,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		findStepStmt:             q.findStepStmt,
 		findStrandedStmt:         q.findStrandedStmt,
 		findSweepStmt:            q.findSweepStmt,
+		findWaiterStmt:           q.findWaiterStmt,
 		findWorkerStartStmt:      q.findWorkerStartStmt,
 		firstHoldingStmt:         q.firstHoldingStmt,
 		firstWaitingStmt:         q.firstWaitingStmt,
@@ -2430,8 +2571,10 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		giveUpStmt:               q.giveUpStmt,
 		grantLockStmt:            q.grantLockStmt,
 		guardRunStmt:             q.guardRunStmt,
+		hasChildStmt:             q.hasChildStmt,
 		hasLeaseStmt:             q.hasLeaseStmt,
 		hasPermitStmt:            q.hasPermitStmt,
+		hasUnmetStmt:             q.hasUnmetStmt,
 		hasWaitingStmt:           q.hasWaitingStmt,
 		hastenScheduleStmt:       q.hastenScheduleStmt,
 		heldByGateStmt:           q.heldByGateStmt,
@@ -2440,12 +2583,14 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		insertAuditStmt:          q.insertAuditStmt,
 		insertCancelStmt:         q.insertCancelStmt,
 		insertCapLanesStmt:       q.insertCapLanesStmt,
+		insertEdgeStmt:           q.insertEdgeStmt,
 		insertInputStmt:          q.insertInputStmt,
 		insertKeyedStmt:          q.insertKeyedStmt,
 		insertLaneStmt:           q.insertLaneStmt,
 		insertLeaseStmt:          q.insertLeaseStmt,
 		insertLimitStmt:          q.insertLimitStmt,
 		insertLimitLaneStmt:      q.insertLimitLaneStmt,
+		insertLookStmt:           q.insertLookStmt,
 		insertNoticeStmt:         q.insertNoticeStmt,
 		insertOccurrenceStmt:     q.insertOccurrenceStmt,
 		insertPermitStmt:         q.insertPermitStmt,
@@ -2458,6 +2603,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		insertSkipStmt:           q.insertSkipStmt,
 		insertTurnStmt:           q.insertTurnStmt,
 		insertWaitingStmt:        q.insertWaitingStmt,
+		isNeededStmt:             q.isNeededStmt,
 		keepOccurrenceStmt:       q.keepOccurrenceStmt,
 		lastGenerationStmt:       q.lastGenerationStmt,
 		lastRunStmt:              q.lastRunStmt,
@@ -2504,6 +2650,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		listWaitsStmt:            q.listWaitsStmt,
 		listWorkersStmt:          q.listWorkersStmt,
 		makeDueStmt:              q.makeDueStmt,
+		meetEdgeStmt:             q.meetEdgeStmt,
 		mendReadyStmt:            q.mendReadyStmt,
 		moveSweepStmt:            q.moveSweepStmt,
 		nextEvaluationStmt:       q.nextEvaluationStmt,
@@ -2571,6 +2718,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		settlePendingStmt:        q.settlePendingStmt,
 		settleSuccessStmt:        q.settleSuccessStmt,
 		skippedSchedulesStmt:     q.skippedSchedulesStmt,
+		sourcesOfStmt:            q.sourcesOfStmt,
 		storedSinceStmt:          q.storedSinceStmt,
 		sumInputsStmt:            q.sumInputsStmt,
 		surveyLanesStmt:          q.surveyLanesStmt,
@@ -2582,6 +2730,8 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		touchScheduleStmt:        q.touchScheduleStmt,
 		unfinishedOfScheduleStmt: q.unfinishedOfScheduleStmt,
 		updateLimitStmt:          q.updateLimitStmt,
+		waitersForStmt:           q.waitersForStmt,
+		waitersOfStmt:            q.waitersOfStmt,
 		waitingBesideStmt:        q.waitingBesideStmt,
 		waitingByLineStmt:        q.waitingByLineStmt,
 	}

@@ -9,6 +9,23 @@ import (
 	"context"
 )
 
+const advanceNotice = `-- name: AdvanceNotice :exec
+UPDATE notices
+SET cursor = ?1
+WHERE id = ?2
+`
+
+type AdvanceNoticeParams struct {
+	Cursor []byte
+	ID     int64
+}
+
+// Index: the primary key. It is due immediately.
+func (q *Queries) AdvanceNotice(ctx context.Context, arg AdvanceNoticeParams) error {
+	_, err := q.exec(ctx, q.advanceNoticeStmt, advanceNotice, arg.Cursor, arg.ID)
+	return err
+}
+
 const deleteNotice = `-- name: DeleteNotice :exec
 DELETE FROM notices
 WHERE id = ?1
@@ -25,7 +42,7 @@ func (q *Queries) DeleteNotice(ctx context.Context, arg DeleteNoticeParams) erro
 }
 
 const dueNotices = `-- name: DueNotices :many
-SELECT id, run_id, tries, name
+SELECT id, run_id, tries, kind, name, cursor
 FROM notices
 WHERE due_at <= ?1
 ORDER BY due_at, id
@@ -38,10 +55,12 @@ type DueNoticesParams struct {
 }
 
 type DueNoticesRow struct {
-	ID    int64
-	RunID []byte
-	Tries int64
-	Name  string
+	ID     int64
+	RunID  []byte
+	Tries  int64
+	Kind   int64
+	Name   string
+	Cursor []byte
 }
 
 // Index: notices_due, its beginning.
@@ -58,7 +77,9 @@ func (q *Queries) DueNotices(ctx context.Context, arg DueNoticesParams) ([]DueNo
 			&i.ID,
 			&i.RunID,
 			&i.Tries,
+			&i.Kind,
 			&i.Name,
+			&i.Cursor,
 		); err != nil {
 			return nil, err
 		}
@@ -200,6 +221,22 @@ func (q *Queries) InsertInput(ctx context.Context, arg InsertInputParams) error 
 		arg.Digest,
 		arg.Value,
 	)
+	return err
+}
+
+const insertLook = `-- name: InsertLook :exec
+INSERT INTO notices (due_at, run_id, kind)
+VALUES (?1, ?2, 1)
+`
+
+type InsertLookParams struct {
+	DueAt int64
+	RunID []byte
+}
+
+// In the transaction that stores the conditions, or meets one.
+func (q *Queries) InsertLook(ctx context.Context, arg InsertLookParams) error {
+	_, err := q.exec(ctx, q.insertLookStmt, insertLook, arg.DueAt, arg.RunID)
 	return err
 }
 

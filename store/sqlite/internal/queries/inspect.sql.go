@@ -12,7 +12,7 @@ import (
 const findRun = `-- name: FindRun :one
 
 SELECT
-    runs.seq, runs.id, runs.claim_id, runs.fence, runs.created_at, runs.due_at, runs.started_at, runs.finished_at, runs.expires_at, runs.timeout, runs.lane, runs.attempt, runs.max_attempts, runs.state, runs.crash_count, runs.on_crash, runs.worker, runs.schedule, runs.generation, runs.occurrence, runs.tags, runs.args, runs.result, runs."key", runs.cancel, runs.trace, runs.limits, runs.metadata, runs.occurs_at,
+    runs.seq, runs.id, runs.claim_id, runs.fence, runs.created_at, runs.due_at, runs.started_at, runs.finished_at, runs.expires_at, runs.timeout, runs.lane, runs.attempt, runs.max_attempts, runs.state, runs.crash_count, runs.on_crash, runs.worker, runs.schedule, runs.generation, runs.occurrence, runs.tags, runs.args, runs.result, runs."key", runs.cancel, runs.trace, runs.limits, runs.metadata, runs.occurs_at, runs.links,
     lanes.queue, lanes.job, lanes.priority, problems.reason,
     CAST(
         coalesce(
@@ -80,6 +80,7 @@ func (q *Queries) FindRun(ctx context.Context, arg FindRunParams) (FindRunRow, e
 		&i.Run.Limits,
 		&i.Run.Metadata,
 		&i.Run.OccursAt,
+		&i.Run.Links,
 		&i.Queue,
 		&i.Job,
 		&i.Priority,
@@ -196,7 +197,7 @@ func (q *Queries) ListAttempts(ctx context.Context, arg ListAttemptsParams) ([]L
 
 const listProblems = `-- name: ListProblems :many
 SELECT
-    runs.seq, runs.id, runs.claim_id, runs.fence, runs.created_at, runs.due_at, runs.started_at, runs.finished_at, runs.expires_at, runs.timeout, runs.lane, runs.attempt, runs.max_attempts, runs.state, runs.crash_count, runs.on_crash, runs.worker, runs.schedule, runs.generation, runs.occurrence, runs.tags, runs.args, runs.result, runs."key", runs.cancel, runs.trace, runs.limits, runs.metadata, runs.occurs_at,
+    runs.seq, runs.id, runs.claim_id, runs.fence, runs.created_at, runs.due_at, runs.started_at, runs.finished_at, runs.expires_at, runs.timeout, runs.lane, runs.attempt, runs.max_attempts, runs.state, runs.crash_count, runs.on_crash, runs.worker, runs.schedule, runs.generation, runs.occurrence, runs.tags, runs.args, runs.result, runs."key", runs.cancel, runs.trace, runs.limits, runs.metadata, runs.occurs_at, runs.links,
     lanes.queue, lanes.job, lanes.priority, problems.reason,
     CAST(
         coalesce(
@@ -352,6 +353,7 @@ func (q *Queries) ListProblems(ctx context.Context, arg ListProblemsParams) ([]L
 			&i.Run.Limits,
 			&i.Run.Metadata,
 			&i.Run.OccursAt,
+			&i.Run.Links,
 			&i.Queue,
 			&i.Job,
 			&i.Priority,
@@ -373,7 +375,7 @@ func (q *Queries) ListProblems(ctx context.Context, arg ListProblemsParams) ([]L
 
 const listRuns = `-- name: ListRuns :many
 SELECT
-    runs.seq, runs.id, runs.claim_id, runs.fence, runs.created_at, runs.due_at, runs.started_at, runs.finished_at, runs.expires_at, runs.timeout, runs.lane, runs.attempt, runs.max_attempts, runs.state, runs.crash_count, runs.on_crash, runs.worker, runs.schedule, runs.generation, runs.occurrence, runs.tags, runs.args, runs.result, runs."key", runs.cancel, runs.trace, runs.limits, runs.metadata, runs.occurs_at,
+    runs.seq, runs.id, runs.claim_id, runs.fence, runs.created_at, runs.due_at, runs.started_at, runs.finished_at, runs.expires_at, runs.timeout, runs.lane, runs.attempt, runs.max_attempts, runs.state, runs.crash_count, runs.on_crash, runs.worker, runs.schedule, runs.generation, runs.occurrence, runs.tags, runs.args, runs.result, runs."key", runs.cancel, runs.trace, runs.limits, runs.metadata, runs.occurs_at, runs.links,
     lanes.queue, lanes.job, lanes.priority, problems.reason,
     CAST(
         coalesce(
@@ -532,6 +534,7 @@ func (q *Queries) ListRuns(ctx context.Context, arg ListRunsParams) ([]ListRunsR
 			&i.Run.Limits,
 			&i.Run.Metadata,
 			&i.Run.OccursAt,
+			&i.Run.Links,
 			&i.Queue,
 			&i.Job,
 			&i.Priority,

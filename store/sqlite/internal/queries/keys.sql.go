@@ -58,6 +58,11 @@ SELECT
             SELECT 1
             FROM inputs
             WHERE inputs.run_id = unique_keys.run_id
+        )
+        OR EXISTS (
+            SELECT 1
+            FROM edges
+            WHERE edges.waiter = unique_keys.run_id
         ) AS INTEGER
     ) AS begun
 FROM unique_keys
@@ -86,7 +91,7 @@ type FindHolderRow struct {
 // States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 // Index: the key of unique_keys, then that of runs, and the primary keys of steps and inputs.
 // No other transaction writes meanwhile. A holder that is no longer stored has no state. Begun:
-// it has recorded a step, or was sent an input.
+// it has recorded a step, was sent an input, or waits for runs.
 func (q *Queries) FindHolder(ctx context.Context, arg FindHolderParams) (FindHolderRow, error) {
 	row := q.queryRow(ctx, q.findHolderStmt, findHolder, arg.Job, arg.Key)
 	var i FindHolderRow

@@ -385,7 +385,7 @@ func (q *Queries) FindLimitsOf(ctx context.Context, arg FindLimitsOfParams) (Fin
 const findStartable = `-- name: FindStartable :one
 SELECT
     id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, expires_at,
-    trace, key, schedule, occurs_at, tags, metadata, args
+    trace, key, schedule, occurs_at, tags, metadata, args, links
 FROM runs
 WHERE seq = ?1
 `
@@ -412,6 +412,7 @@ type FindStartableRow struct {
 	Tags        *string
 	Metadata    *string
 	Args        []byte
+	Links       *int64
 }
 
 // Index: the integer key. FindClaimed for a run that has been found pending in the same
@@ -437,6 +438,7 @@ func (q *Queries) FindStartable(ctx context.Context, arg FindStartableParams) (F
 		&i.Tags,
 		&i.Metadata,
 		&i.Args,
+		&i.Links,
 	)
 	return i, err
 }

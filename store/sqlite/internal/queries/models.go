@@ -95,6 +95,7 @@ type Run struct {
 	Limits      *string
 	Metadata    *string
 	OccursAt    *string
+	Links       *int64
 }
 
 type Step struct {

@@ -53,7 +53,7 @@ func (q *Queries) FindProgress(ctx context.Context, arg FindProgressParams) (Fin
 
 const listChosen = `-- name: ListChosen :many
 SELECT
-    runs.seq, runs.id, runs.claim_id, runs.fence, runs.created_at, runs.due_at, runs.started_at, runs.finished_at, runs.expires_at, runs.timeout, runs.lane, runs.attempt, runs.max_attempts, runs.state, runs.crash_count, runs.on_crash, runs.worker, runs.schedule, runs.generation, runs.occurrence, runs.tags, runs.args, runs.result, runs."key", runs.cancel, runs.trace, runs.limits, runs.metadata, runs.occurs_at,
+    runs.seq, runs.id, runs.claim_id, runs.fence, runs.created_at, runs.due_at, runs.started_at, runs.finished_at, runs.expires_at, runs.timeout, runs.lane, runs.attempt, runs.max_attempts, runs.state, runs.crash_count, runs.on_crash, runs.worker, runs.schedule, runs.generation, runs.occurrence, runs.tags, runs.args, runs.result, runs."key", runs.cancel, runs.trace, runs.limits, runs.metadata, runs.occurs_at, runs.links,
     lanes.queue, lanes.job, lanes.priority, problems.reason,
     CAST(
         coalesce(
@@ -215,6 +215,7 @@ func (q *Queries) ListChosen(ctx context.Context, arg ListChosenParams) ([]ListC
 			&i.Run.Limits,
 			&i.Run.Metadata,
 			&i.Run.OccursAt,
+			&i.Run.Links,
 			&i.Queue,
 			&i.Job,
 			&i.Priority,

@@ -332,7 +332,7 @@ SET at = excluded.at,
     error = excluded.error,
     code = excluded.code,
     value = excluded.value
-WHERE steps.kind = 0
+WHERE steps.kind IN (0, 5)
 `
 
 type RecordStepParams struct {
@@ -372,16 +372,17 @@ func (q *Queries) RecordStep(ctx context.Context, arg RecordStepParams) (int64, 
 
 const recordWait = `-- name: RecordWait :execrows
 INSERT INTO steps (run_id, at, until, tries, kind, name)
-VALUES (?1, ?2, ?3, 0, ?4, ?5)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6)
 ON CONFLICT DO NOTHING
 `
 
 type RecordWaitParams struct {
-	RunID []byte
-	At    int64
-	Until *int64
-	Kind  int64
-	Name  string
+	RunID    []byte
+	At       int64
+	Until    *int64
+	Children int64
+	Kind     int64
+	Name     string
 }
 
 // Index: the primary key. The caller has found in the same transaction that the run is the
@@ -391,6 +392,7 @@ func (q *Queries) RecordWait(ctx context.Context, arg RecordWaitParams) (int64, 
 		arg.RunID,
 		arg.At,
 		arg.Until,
+		arg.Children,
 		arg.Kind,
 		arg.Name,
 	)

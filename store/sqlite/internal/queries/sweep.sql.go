@@ -381,7 +381,7 @@ func (q *Queries) ReturnRun(ctx context.Context, arg ReturnRunParams) error {
 }
 
 const sweepAhead = `-- name: SweepAhead :many
-SELECT seq, id, state, lane, due_at, created_at, finished_at, claim_id, key, limits
+SELECT seq, id, state, lane, due_at, created_at, finished_at, claim_id, key, limits, links
 FROM runs
 WHERE seq > ?1
 ORDER BY seq
@@ -404,6 +404,7 @@ type SweepAheadRow struct {
 	ClaimID    []byte
 	Key        *string
 	Limits     *string
+	Links      *int64
 }
 
 // Index: the integer key, from a position on.
@@ -427,6 +428,7 @@ func (q *Queries) SweepAhead(ctx context.Context, arg SweepAheadParams) ([]Sweep
 			&i.ClaimID,
 			&i.Key,
 			&i.Limits,
+			&i.Links,
 		); err != nil {
 			return nil, err
 		}

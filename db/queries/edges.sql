@@ -1,0 +1,221 @@
+-- name: UnknownSources :many
+-- Those of runs that do not exist.
+-- Index: runs_pkey. Locks: none.
+SELECT asked.id::uuid AS id
+FROM (SELECT unnest(@ids::uuid[]) AS id) asked
+WHERE NOT EXISTS (SELECT FROM durable.runs WHERE runs.id = asked.id);
+
+-- name: AddEdges :exec
+-- Stores what runs wait for. Those to be looked at are dependents.
+-- Index: edges_pkey. Locks: what it inserts. Idempotent: a repeat finds the edges, and looks
+-- again.
+WITH added AS (
+    INSERT INTO durable.edges (waiter, source, wants, any_of, name)
+    SELECT given.waiter, given.source, given.wants, given.any_of, given.name
+    FROM (
+        SELECT
+            unnest(@waiters::uuid[]) AS waiter,
+            unnest(@sources::uuid[]) AS source,
+            unnest(@wants::smallint[]) AS wants,
+            unnest(@any_ofs::smallint[]) AS any_of,
+            unnest(@names::text[]) AS name
+    ) given
+    ON CONFLICT DO NOTHING
+)
+INSERT INTO durable.notices (run_id, kind)
+SELECT asked.id, durable.notice_look()
+FROM (SELECT DISTINCT unnest(@looks::uuid[]) AS id) asked;
+
+-- name: AdoptChildren :many
+-- After runs were stored in its transaction, for one that was locked in it: they are its
+-- children under a name. Those that were stored before, and are not its children, are returned.
+-- Index: runs_pkey, edges_pkey. Locks: the runs; they are new, or have this parent.
+-- Idempotent: a repeat changes nothing.
+WITH given AS MATERIALIZED (
+    SELECT
+        unnest(@ids::uuid[]) AS id,
+        unnest(@stored::boolean[]) AS stored
+), foreign_runs AS MATERIALIZED (
+    SELECT given.id
+    FROM given
+    WHERE NOT given.stored
+      AND NOT EXISTS (
+          SELECT
+          FROM durable.edges
+          WHERE edges.waiter = @parent::uuid
+            AND edges.name = @name::text
+            AND edges.source = given.id
+      )
+), added AS (
+    INSERT INTO durable.edges (waiter, source, wants, name)
+    SELECT @parent::uuid, given.id, @wants::smallint, @name::text
+    FROM given
+    WHERE given.stored
+    ON CONFLICT DO NOTHING
+), awaited AS (
+    UPDATE durable.runs
+    SET links = coalesce(links, 0) | durable.link_awaited()
+    WHERE id = ANY (ARRAY(SELECT given.id FROM given WHERE given.stored))
+), owning AS (
+    UPDATE durable.runs
+    SET links = coalesce(links, 0) | durable.link_parent()
+    WHERE id = @parent::uuid
+      AND coalesce(links, 0) & durable.link_parent() = 0
+)
+SELECT foreign_runs.id::uuid AS id
+FROM foreign_runs;
+
+-- name: WaitersOf :many
+-- The runs that wait for a run, from a cursor on.
+-- Index: edges_source. Locks: none.
+SELECT DISTINCT edges.waiter
+FROM durable.edges
+WHERE edges.source = @source::uuid
+  AND edges.waiter > @after::uuid
+  AND NOT edges.met
+ORDER BY edges.waiter
+LIMIT @most::int;
+
+-- name: EdgesOfWaiters :many
+-- After LockNoticed in its transaction: what its runs wait for as dependents that have never
+-- been executed, with what the sources are now. No state: the source is gone.
+-- Index: edges_pkey, runs_pkey. Locks: none.
+SELECT
+    edges.waiter,
+    edges.source,
+    edges.wants,
+    edges.any_of,
+    edges.met,
+    coalesce(sources.state, -1)::smallint AS state,
+    (coalesce(sources.links, 0) & durable.link_awaited() <> 0)::boolean AS noted
+FROM durable.edges
+JOIN durable.runs waiters ON waiters.id = edges.waiter
+LEFT JOIN durable.runs sources ON sources.id = edges.source
+WHERE edges.waiter = ANY (@ids::uuid[])
+  AND edges.name = ''
+  AND waiters.started_at IS NULL
+  AND waiters.state = durable.pending()
+  AND waiters.due_at > clock_timestamp();
+
+-- name: AwaitEnds :many
+-- Has the ends of runs noted that are unfinished, or dead and may be retried, and returns their
+-- ids. One that is executing is settled as always: its row is locked for a moment.
+-- Index: runs_pkey. Locks: the runs, with SKIP LOCKED, until the transaction ends.
+-- Idempotent: a repeat finds the mark.
+WITH locked_runs AS MATERIALIZED (
+    SELECT runs.id
+    FROM durable.runs
+    WHERE runs.id = ANY (@ids::uuid[])
+      AND runs.state IN (durable.pending(), durable.running(), durable.dead())
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE durable.runs
+SET links = coalesce(links, 0) | durable.link_awaited()
+WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
+RETURNING id;
+
+-- name: MeetEdges :exec
+-- Keeps that conditions are met, whatever becomes of their sources.
+-- Index: edges_pkey. Locks: edges of runs that the transaction has locked.
+-- Idempotent: a repeat finds them met.
+UPDATE durable.edges
+SET met = true
+FROM (
+    SELECT unnest(@waiters::uuid[]) AS waiter, unnest(@sources::uuid[]) AS source,
+        unnest(@wants::smallint[]) AS wants
+) given
+WHERE edges.waiter = given.waiter
+  AND edges.name = ''
+  AND edges.source = given.source
+  AND edges.wants = given.wants
+  AND NOT edges.met;
+
+-- name: AwaitingChildren :many
+-- After LockNoticed in its transaction: those of its runs that are due later, and wait for
+-- children of which none is unfinished.
+-- Index: runs_pkey, steps_pkey, edges_pkey. Locks: none.
+SELECT runs.id
+FROM durable.runs
+WHERE runs.id = ANY (@ids::uuid[])
+  AND runs.state = durable.pending()
+  AND runs.due_at > clock_timestamp()
+  AND EXISTS (
+      SELECT
+      FROM durable.steps
+      WHERE steps.run_id = runs.id
+        AND steps.kind = durable.step_children()
+        AND NOT EXISTS (
+            SELECT
+            FROM durable.edges
+            JOIN durable.runs children ON children.id = edges.source
+            WHERE edges.waiter = runs.id
+              AND edges.name = steps.name
+              AND durable.is_unfinished(children.state)
+        )
+  );
+
+-- name: ArrivedChildren :many
+-- Those of runs that have begun to wait for children under a name of which none is unfinished.
+-- Index: edges_pkey, runs_pkey. Locks: none.
+SELECT asked.run_id::uuid AS run_id, asked.name::text AS name
+FROM (
+    SELECT unnest(@runs::uuid[]) AS run_id, unnest(@names::text[]) AS name
+) asked
+WHERE NOT EXISTS (
+    SELECT
+    FROM durable.edges
+    JOIN durable.runs children ON children.id = edges.source
+    WHERE edges.waiter = asked.run_id
+      AND edges.name = asked.name
+      AND durable.is_unfinished(children.state)
+);
+
+-- name: OutcomesOf :many
+-- How runs have ended.
+-- Index: runs_pkey, problems_pkey. Locks: none.
+SELECT
+    runs.id,
+    lanes.job,
+    runs.state,
+    coalesce(runs.result::text, '')::text AS result,
+    coalesce(problems.reason, '')::text AS reason
+FROM durable.runs
+JOIN durable.lanes ON lanes.id = abs(runs.lane)
+LEFT JOIN durable.problems ON problems.run_id = runs.id
+WHERE runs.id = ANY (@ids::uuid[]);
+
+-- name: SourcesOf :many
+-- What a run waits for, unmet conditions first.
+-- Index: edges_pkey, runs_pkey. Locks: none.
+SELECT
+    edges.source AS id,
+    edges.wants,
+    edges.any_of,
+    edges.met,
+    edges.name,
+    coalesce(lanes.job, '')::text AS job,
+    coalesce(sources.state, -1)::smallint AS state
+FROM durable.edges
+LEFT JOIN durable.runs sources ON sources.id = edges.source
+LEFT JOIN durable.lanes ON lanes.id = abs(sources.lane)
+WHERE edges.waiter = @id::uuid
+ORDER BY edges.met, edges.name, edges.source
+LIMIT @most::int;
+
+-- name: WaitersFor :many
+-- What waits for a run, unmet conditions first.
+-- Index: edges_source, runs_pkey. Locks: none.
+SELECT
+    edges.waiter AS id,
+    edges.wants,
+    edges.any_of,
+    edges.met,
+    edges.name,
+    coalesce(lanes.job, '')::text AS job,
+    coalesce(waiters.state, -1)::smallint AS state
+FROM durable.edges
+LEFT JOIN durable.runs waiters ON waiters.id = edges.waiter
+LEFT JOIN durable.lanes ON lanes.id = abs(waiters.lane)
+WHERE edges.source = @id::uuid
+ORDER BY edges.met, edges.waiter
+LIMIT @most::int;

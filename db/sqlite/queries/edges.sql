@@ -1,0 +1,136 @@
+-- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
+-- Links of a run: 1 its end is noted, 2 it has children. Kinds of a step: 5 children.
+
+-- name: InsertEdge :exec
+-- Index: the primary key. Idempotent: a repeat finds the edge.
+INSERT INTO edges (waiter, source, wants, any_of, name)
+VALUES (@waiter, @source, @wants, @any_of, @name)
+ON CONFLICT DO NOTHING;
+
+-- name: HasChild :one
+-- Index: the primary key.
+SELECT count(*)
+FROM edges
+WHERE waiter = @waiter
+  AND name = @name
+  AND source = @source;
+
+-- name: AddLink :exec
+-- Index: the key of runs. Idempotent: a repeat finds the bit.
+UPDATE runs
+SET links = coalesce(links, 0) | @link
+WHERE id = @id;
+
+-- name: WaitersOf :many
+-- Index: edges_source, from a cursor on.
+SELECT DISTINCT waiter
+FROM edges
+WHERE source = @source
+  AND waiter > @after
+  AND met = 0
+ORDER BY waiter
+LIMIT @most;
+
+-- name: EdgesOf :many
+-- Index: the primary key, then the key of runs. What a dependent waits for. No state: the source
+-- is gone.
+SELECT
+    edges.source, edges.wants, edges.any_of, edges.met,
+    CAST(coalesce(runs.state, -1) AS INTEGER) AS state
+FROM edges
+LEFT JOIN runs ON runs.id = edges.source
+WHERE edges.waiter = @waiter
+  AND edges.name = '';
+
+-- name: MeetEdge :exec
+-- Index: the primary key. Idempotent: a repeat finds it met.
+UPDATE edges
+SET met = 1
+WHERE waiter = @waiter
+  AND name = ''
+  AND any_of = @any_of
+  AND source = @source
+  AND wants = @wants;
+
+-- name: FindWaiter :one
+-- Index: the key of runs, and the primary keys of steps and edges. Came: it waits for children
+-- of which none is unfinished.
+SELECT
+    runs.state, runs.lane, runs.due_at, runs.limits, runs.claim_id, runs.cancel, runs.started_at,
+    CAST(
+        EXISTS (
+            SELECT 1
+            FROM steps
+            WHERE steps.run_id = runs.id
+              AND steps.kind = 5
+              AND NOT EXISTS (
+                  SELECT 1
+                  FROM edges
+                  JOIN runs AS children ON children.id = edges.source
+                  WHERE edges.waiter = runs.id
+                    AND edges.name = steps.name
+                    AND children.state < 2
+              )
+        ) AS INTEGER
+    ) AS came
+FROM runs
+WHERE runs.id = @id;
+
+-- name: HasUnmet :one
+-- Index: the key of runs, and the primary key of edges. Whether a run that was never executed
+-- has a condition that is not met.
+SELECT count(*)
+FROM edges
+JOIN runs ON runs.id = edges.waiter
+WHERE edges.waiter = @waiter
+  AND edges.name = ''
+  AND edges.met = 0
+  AND runs.started_at IS NULL;
+
+-- name: IsNeeded :one
+-- Index: edges_source, then the key of runs. Whether an unfinished run waits for a source, or may
+-- want its result.
+SELECT count(*)
+FROM edges
+JOIN runs ON runs.id = edges.waiter
+WHERE edges.source = @source
+  AND runs.state < 2;
+
+-- name: FindOutcome :one
+-- Index: the key of runs, then that of lanes and the primary key of problems.
+SELECT lanes.job, runs.state, runs.result, coalesce(problems.reason, '') AS reason
+FROM runs
+JOIN lanes ON lanes.id = abs(runs.lane)
+LEFT JOIN problems ON problems.run_id = runs.id
+WHERE runs.id = @id;
+
+-- name: SourcesOf :many
+-- Index: the primary key, then the key of runs.
+SELECT
+    edges.source AS id, edges.wants, edges.any_of, edges.met, edges.name,
+    coalesce(lanes.job, '') AS job,
+    CAST(coalesce(runs.state, -1) AS INTEGER) AS state
+FROM edges
+LEFT JOIN runs ON runs.id = edges.source
+LEFT JOIN lanes ON lanes.id = abs(runs.lane)
+WHERE edges.waiter = @id
+ORDER BY edges.met, edges.name, edges.source
+LIMIT @most;
+
+-- name: WaitersFor :many
+-- Index: edges_source, then the key of runs.
+SELECT
+    edges.waiter AS id, edges.wants, edges.any_of, edges.met, edges.name,
+    coalesce(lanes.job, '') AS job,
+    CAST(coalesce(runs.state, -1) AS INTEGER) AS state
+FROM edges
+LEFT JOIN runs ON runs.id = edges.waiter
+LEFT JOIN lanes ON lanes.id = abs(runs.lane)
+WHERE edges.source = @id
+ORDER BY edges.met, edges.waiter
+LIMIT @most;
+
+-- name: DeleteEdges :exec
+-- Index: the primary key. After the run that waits was deleted in its transaction.
+DELETE FROM edges
+WHERE waiter = @waiter;

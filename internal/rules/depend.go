@@ -1,0 +1,219 @@
+package rules
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// Edge is one end that a run waits for, as it is stored.
+type Edge struct {
+	Waiter, Source store.RunID
+	Want           store.Want
+	AnyOf          int // 0: it is needed; else one of those with the same number is
+	Met            bool
+	Name           string // of the waiter's step; empty: the waiter is a dependent
+}
+
+// EdgesOf are the edges of dependents. Each condition on any of its sources has a number of its
+// own, so the stored text grows with the sources alone.
+func EdgesOf(run *store.NewRun) (edges []Edge) {
+	seen := map[Edge]bool{}
+	for i, c := range run.DependsOn {
+		edge := Edge{Waiter: run.ID, Want: c.Want}
+		if c.Want == store.WantFailed && len(c.Runs) > 1 {
+			edge.AnyOf = i + 1
+		}
+		for _, edge.Source = range c.Runs {
+			if !seen[edge] {
+				seen[edge] = true
+				edges = append(edges, edge)
+			}
+		}
+	}
+	return edges
+}
+
+// Held returns the runs with dependents put off: due when they expire, or not within MaxDelay,
+// until a release makes them due.
+func Held(runs []store.NewRun) []store.NewRun {
+	held := slices.Clone(runs)
+	for i := range held {
+		switch run := &held[i]; {
+		case len(run.DependsOn) == 0:
+		case run.ExpiresAt.IsZero():
+			run.After = store.MaxDelay
+		default:
+			run.At = run.ExpiresAt
+		}
+	}
+	return held
+}
+
+// Sources are the runs that dependents among the runs wait for and that are none of the runs.
+func Sources(runs []store.NewRun) (ids []store.RunID) {
+	seen := make(map[store.RunID]bool, len(runs))
+	for i := range runs {
+		seen[runs[i].ID] = true
+	}
+	for i := range runs {
+		for _, c := range runs[i].DependsOn {
+			for _, id := range c.Runs {
+				if !seen[id] {
+					seen[id] = true
+					ids = append(ids, id)
+				}
+			}
+		}
+	}
+	return ids
+}
+
+// UnknownSource is the error of an enqueue whose dependents name a run that does not exist.
+func UnknownSource(id store.RunID) error {
+	return fmt.Errorf("depends on run %s: %w", id, store.ErrNotFound)
+}
+
+// NotItsChild is the error of a child whose id belongs to a run that is not its parent's child.
+func NotItsChild(id store.RunID) error {
+	return fmt.Errorf("run %s exists, and is no child of this one under this name: %w", id, store.ErrConflict)
+}
+
+// Fate is what a condition says of an edge now.
+type Fate int8
+
+// The fates of an edge.
+const (
+	Unmet Fate = iota
+	Met
+	Never
+)
+
+// FateOf judges an edge by its source: found is false when that is gone.
+func FateOf(want store.Want, state store.State, found bool) Fate {
+	ended := !found || state.Terminal()
+	switch {
+	case want == store.WantEnded && ended, want == store.WantSucceeded && found && state == store.Succeeded:
+		return Met
+	case want == store.WantFailed && ended:
+		if found && state == store.Succeeded {
+			return Never
+		}
+		return Met
+	case want == store.WantSucceeded && ended && (!found || state != store.Dead):
+		return Never
+	}
+	return Unmet
+}
+
+// Judged is an edge with its fate.
+type Judged struct {
+	Edge
+
+	Fate  Fate
+	State store.State // of the source
+	Found bool        // the source exists
+	Noted bool        // the end of the source will leave a notice
+}
+
+// Judge sets the fate of the edge. What was met stays met.
+func (e *Judged) Judge() {
+	if e.Fate = FateOf(e.Want, e.State, e.Found); e.Met {
+		e.Fate = Met
+	}
+}
+
+// Open reports whether an end of the source is still to decide about the edge. That of a dead one
+// is, as it may be retried.
+func (e *Judged) Open() bool { return e.Found && e.Fate == Unmet }
+
+// Judgement is what becomes of a dependent.
+type Judgement struct {
+	Free  bool   // all its conditions are met
+	Never string // why they can never be; empty: they can
+}
+
+// JudgeDependent decides about a dependent from all of its edges. One without any is free: its
+// edges were lost.
+func JudgeDependent(edges []Judged) Judgement {
+	free, never := true, ""
+	anyOf := map[int]Fate{} // the best of each group
+	for i := range edges {
+		edge := &edges[i]
+		switch {
+		case edge.AnyOf != 0:
+			best, known := anyOf[edge.AnyOf]
+			if !known {
+				best = Never
+			}
+			if edge.Fate == Met || best == Never {
+				best = edge.Fate
+			}
+			anyOf[edge.AnyOf] = best
+		case edge.Fate == Never:
+			never = edge.why()
+		}
+		free = free && (edge.AnyOf != 0 || edge.Fate == Met)
+	}
+	for i := range edges {
+		switch anyOf[edges[i].AnyOf] {
+		case Never:
+			if edges[i].AnyOf != 0 {
+				never = "none of the runs that it waits for the failure of has failed"
+			}
+		case Unmet:
+			free = free && edges[i].AnyOf == 0
+		case Met:
+		}
+	}
+	if never != "" {
+		return Judgement{Never: never}
+	}
+	return Judgement{Free: free}
+}
+
+// why says why an edge can never be met.
+func (e *Judged) why() string {
+	switch {
+	case !e.Found:
+		return fmt.Sprintf("run %s, which it depends on, was deleted", e.Source)
+	case e.State == store.Cancelled:
+		return fmt.Sprintf("run %s, which it depends on, was cancelled", e.Source)
+	default:
+		return fmt.Sprintf("run %s, for whose failure it waits, has succeeded", e.Source)
+	}
+}
+
+// ParentCancelled is why a child is cancelled with its parent.
+const ParentCancelled = "its parent was cancelled"
+
+// OutcomesInOrder puts outcomes in the order of ids; those that are missing were not found.
+func OutcomesInOrder(ids []store.RunID, found map[uuid.UUID]store.RunOutcome) []store.RunOutcome {
+	all := make([]store.RunOutcome, len(ids))
+	for i, id := range ids {
+		all[i] = found[id]
+		all[i].ID = id
+	}
+	return all
+}
+
+// LinksInOrder puts links in the order of store.RunLinks, and cuts them.
+func LinksInOrder(links []store.Link) []store.Link {
+	slices.SortStableFunc(links, func(a, b store.Link) int {
+		switch {
+		case a.Met != b.Met && b.Met:
+			return -1
+		case a.Met != b.Met:
+			return 1
+		case a.Name != b.Name:
+			return cmp.Compare(a.Name, b.Name)
+		}
+		return bytes.Compare(a.Run[:], b.Run[:])
+	})
+	return links[:min(len(links), store.MaxLinks)]
+}

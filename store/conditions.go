@@ -1,0 +1,191 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+)
+
+// MaxSources bounds for how many ends of runs one run may wait: the sources of a dependent, or the
+// children that a handler waits for under one name.
+const MaxSources = 1000
+
+// Want says how a source must have ended. The numbers are stored.
+type Want int16
+
+// What may be wanted of a source.
+const (
+	WantSucceeded Want = 1 // a dead source holds its dependents, as it may be retried
+	WantEnded     Want = 2 // in whatever way; deleted too
+	WantFailed    Want = 3 // dead, cancelled or deleted
+)
+
+var wantNames = map[Want]string{ //nolint:gochecknoglobals // a constant table
+	WantSucceeded: "succeeded", WantEnded: "ended", WantFailed: "failed",
+}
+
+// String returns the word of what is wanted.
+func (w Want) String() string {
+	if name, ok := wantNames[w]; ok {
+		return name
+	}
+	return fmt.Sprintf("want(%d)", int16(w))
+}
+
+// MarshalText writes the word of what is wanted.
+func (w Want) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
+
+// UnmarshalText reads the word of what is wanted.
+func (w *Want) UnmarshalText(text []byte) error {
+	for want, name := range wantNames {
+		if name == string(text) {
+			*w = want
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is not what can be wanted of a run: want succeeded, ended or failed", text)
+}
+
+// Condition is what must have become of other runs, its sources, before a run is due. A run with
+// conditions is a dependent: pending, and due when all of them are met. What was met stays met,
+// and a dependent that was released stays released. One of which a condition can never be met is
+// cancelled, with the reason.
+//
+//	the source is       Succeeded           Ended   Failed
+//	succeeded           met                 met     never
+//	dead                not yet: it holds   met     met
+//	cancelled, deleted  never               met     met
+type Condition struct {
+	Want Want
+	Runs []RunID // of WantSucceeded and WantEnded: all of them; of WantFailed: any of them
+}
+
+// RunOutcome is how a run has ended, if it has.
+type RunOutcome struct {
+	ID     RunID
+	Found  bool // it exists
+	Job    string
+	State  State
+	Result []byte // JSON; nil: none
+	Reason string // of a dead or cancelled run
+}
+
+// Link is one end that a run waits for, or that another run waits for of it.
+type Link struct {
+	Run   RunID // the other one
+	Job   string
+	State State
+	Found bool // the other one exists
+	Want  Want
+	AnyOf int    // not zero: one of those with the same number is enough
+	Met   bool   // of a dependent
+	Name  string // of the step of a handler that waits for its child; empty: of a dependent
+}
+
+// RunLinks are the links of a run, unmet ones first, at most MaxLinks in each direction.
+type RunLinks struct {
+	WaitsFor  []Link
+	WaitedFor []Link // by these
+}
+
+// MaxLinks bounds the links that are read at a time in one direction.
+const MaxLinks = 200
+
+// What runs.links says of a run, in bits. The numbers are stored.
+const (
+	LinkAwaited = 1 // its end is noted: others wait for it
+	LinkParent  = 2 // it has children, which are cancelled with it
+)
+
+// Linker reads what runs have to do with each other.
+type Linker interface {
+	// Outcomes returns how runs have ended, in the order of the ids; at most MaxSources.
+	Outcomes(ctx context.Context, ids []RunID) ([]RunOutcome, error)
+	// Links returns what a run waits for, and who waits for it.
+	Links(ctx context.Context, id RunID) (RunLinks, error)
+}
+
+// waitFaults returns what is wrong with what a run waits for.
+func (r *NewRun) waitFaults() (faults []error) {
+	if r.ChildOf != "" {
+		if err := CheckStepName(r.ChildOf); err != nil {
+			faults = append(faults, err)
+		}
+		if r.Key.Text != "" || len(r.DependsOn) > 0 {
+			faults = append(faults, errors.New("a child has neither a unique key nor conditions: its name makes it once"))
+		}
+	}
+	if len(r.DependsOn) == 0 {
+		return faults
+	}
+	sources := 0
+	for _, c := range r.DependsOn {
+		sources += len(c.Runs)
+		switch {
+		case c.Want < WantSucceeded || c.Want > WantFailed:
+			faults = append(faults, fmt.Errorf("condition %s is unknown", c.Want))
+		case len(c.Runs) == 0:
+			faults = append(faults, fmt.Errorf("condition %s names no run", c.Want))
+		case slices.Contains(c.Runs, uuid.Nil):
+			faults = append(faults, fmt.Errorf("condition %s names a run without an id", c.Want))
+		case slices.Contains(c.Runs, r.ID):
+			faults = append(faults, fmt.Errorf("run %s depends on itself", r.ID))
+		}
+	}
+	if sources > MaxSources {
+		faults = append(faults, fmt.Errorf("depends on %d runs: want at most %d; let a run in between depend on some of them", sources, MaxSources))
+	}
+	if r.After != 0 || !r.At.IsZero() {
+		faults = append(faults, errors.New("a run that depends on others is due when they have ended: it has neither At nor After"))
+	}
+	if r.Key.Policy != KeyUnique {
+		faults = append(faults, errors.New("a run that depends on others replaces none, and is not debounced"))
+	}
+	return faults
+}
+
+// checkCycles refuses runs of one call that wait for each other, and names them.
+func checkCycles(runs []NewRun) error {
+	index := map[RunID]int{}
+	for i := range runs {
+		if len(runs[i].DependsOn) > 0 {
+			index[runs[i].ID] = i
+		}
+	}
+	const (
+		entered = 1
+		left    = 2
+	)
+	mark := map[RunID]int{}
+	var path []RunID
+	var visit func(id RunID) error
+	visit = func(id RunID) error {
+		i, dependent := index[id]
+		switch {
+		case !dependent || mark[id] == left:
+			return nil
+		case mark[id] == entered:
+			cycle := append(path[slices.Index(path, id):], id)
+			return fmt.Errorf("runs depend on each other: %v", cycle)
+		}
+		mark[id], path = entered, append(path, id)
+		for _, c := range runs[i].DependsOn {
+			for _, source := range c.Runs {
+				if err := visit(source); err != nil {
+					return err
+				}
+			}
+		}
+		mark[id], path = left, path[:len(path)-1]
+		return nil
+	}
+	for i := range runs {
+		if err := visit(runs[i].ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}

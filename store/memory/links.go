@@ -1,0 +1,227 @@
+package memory
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/durable-worker/durable-worker/internal/rules"
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// checkSources refuses dependents of runs that do not exist. The caller holds mu.
+func (s *Store) checkSources(runs []store.NewRun) error {
+	for _, id := range rules.Sources(runs) {
+		if s.runs[id] == nil {
+			return rules.UnknownSource(id)
+		}
+	}
+	return nil
+}
+
+// link stores what a new run waits for.
+func (s *Store) link(r *run, n *store.NewRun) {
+	if r.edges = rules.EdgesOf(n); len(r.edges) > 0 {
+		s.noteWaiter(r)
+	}
+}
+
+// noteWaiter has releases look at a run.
+func (s *Store) noteWaiter(r *run) {
+	if !slices.Contains(s.waiters, r.id) {
+		s.waiters = append(s.waiters, r.id)
+	}
+	for i := range r.edges {
+		s.awaited[r.edges[i].Source] = true
+	}
+}
+
+// checkChildren refuses children whose ids belong to other runs.
+func (s *Store) checkChildren(parent store.RunID, runs []store.NewRun) error {
+	for i := range runs {
+		if n := &runs[i]; n.ChildOf != "" && s.runs[n.ID] != nil && !s.runs[parent].isParentOf(n.ID, n.ChildOf) {
+			return fmt.Errorf("child: %w", rules.NotItsChild(n.ID))
+		}
+	}
+	return nil
+}
+
+// takeIn makes runs the children of the run whose handler has enqueued them.
+func (s *Store) takeIn(parent *run, runs []store.NewRun) {
+	for i := range runs {
+		n := &runs[i]
+		if n.ChildOf == "" || parent.isParentOf(n.ID, n.ChildOf) {
+			continue
+		}
+		edge := rules.Edge{Waiter: parent.id, Source: n.ID, Want: store.WantEnded, Name: n.ChildOf}
+		parent.edges = append(slices.Clone(parent.edges), edge)
+		s.noteWaiter(parent)
+	}
+}
+
+func (r *run) isParentOf(id store.RunID, name string) bool {
+	return slices.ContainsFunc(r.edges, func(e rules.Edge) bool { return e.Source == id && e.Name == name && name != "" })
+}
+
+// isLinked reports whether the end of a run may concern another one.
+func (s *Store) isLinked(r *run) bool {
+	if slices.ContainsFunc(r.edges, func(e rules.Edge) bool { return e.Name != "" }) {
+		return true
+	}
+	return s.awaited[r.id]
+}
+
+func (r *run) waitsFor(id store.RunID) bool {
+	return slices.ContainsFunc(r.edges, func(e rules.Edge) bool { return e.Source == id })
+}
+
+// isNeeded reports whether an unfinished run waits for a source, or may want its result.
+func (s *Store) isNeeded(source *run) bool {
+	if source.state == store.Dead {
+		return false
+	}
+	return slices.ContainsFunc(s.waiters, func(id store.RunID) bool {
+		w := s.runs[id]
+		return w != nil && !w.state.Terminal() && w.waitsFor(source.id)
+	})
+}
+
+// orphan has the children of a run cancelled that was cancelled, or deleted unfinished.
+func (s *Store) orphan(r *run) {
+	for i := range r.edges {
+		if r.edges[i].Name != "" {
+			s.orphans = append(s.orphans, r.edges[i].Source)
+		}
+	}
+}
+
+// holdAgain reports whether a run that is retried waits for its conditions first.
+func (r *run) holdAgain() bool {
+	return r.startedAt.IsZero() && slices.ContainsFunc(r.edges, func(e rules.Edge) bool { return e.Name == "" && !e.Met })
+}
+
+// releaseLinked makes due what waits for runs that have ended, and cancels what never can be.
+func (s *Store) releaseLinked(now time.Time) (released, ended int) {
+	for changed := true; changed; {
+		changed = false
+		for orphans := s.orphans; len(orphans) > 0; orphans = orphans[1:] {
+			s.orphans = orphans[1:]
+			if r := s.runs[orphans[0]]; r != nil && !r.state.Terminal() && r.cancel == "" {
+				s.cancel(r, rules.ParentCancelled, now)
+				ended, changed = ended+1, true
+			}
+		}
+		for _, id := range slices.Clone(s.waiters) {
+			r := s.runs[id]
+			switch {
+			case r == nil:
+				s.waiters = slices.DeleteFunc(s.waiters, func(w store.RunID) bool { return w == id })
+			case r.state != store.Pending || !r.dueAt.After(now):
+			case s.childrenCame(r):
+				s.makeDue(r, now)
+				released++
+			case r.startedAt.IsZero():
+				free, never := s.judge(r)
+				if free {
+					s.makeDue(r, now)
+					released++
+				}
+				if never != "" {
+					s.cancel(r, never, now)
+					ended, changed = ended+1, true
+				}
+			}
+		}
+	}
+	return released, ended
+}
+
+// childrenCame reports whether a run waits for children of which none is unfinished.
+func (s *Store) childrenCame(r *run) bool {
+	return slices.ContainsFunc(r.steps, func(step store.StepRecord) bool {
+		return step.Kind == store.StepChildren && !slices.ContainsFunc(r.edges, func(e rules.Edge) bool {
+			child := s.runs[e.Source]
+			return e.Name == step.Name && child != nil && !child.state.Terminal()
+		})
+	})
+}
+
+// judge decides about a dependent, and keeps what is met.
+func (s *Store) judge(r *run) (free bool, never string) {
+	var judged []rules.Judged
+	edges := slices.Clone(r.edges)
+	for i := range edges {
+		if edges[i].Name != "" {
+			continue
+		}
+		j := rules.Judged{Edge: edges[i]}
+		if source := s.runs[j.Source]; source != nil {
+			j.Found, j.State = true, source.state
+		}
+		j.Judge()
+		edges[i].Met = j.Fate == rules.Met
+		judged = append(judged, j)
+	}
+	if len(judged) == 0 {
+		return false, ""
+	}
+	r.edges = edges
+	judgement := rules.JudgeDependent(judged)
+	return judgement.Free, judgement.Never
+}
+
+func (s *Store) makeDue(r *run, now time.Time) {
+	s.leave(r, now)
+	s.wait(r, now, now)
+}
+
+// Outcomes returns how runs have ended.
+func (s *Store) Outcomes(ctx context.Context, ids []store.RunID) ([]store.RunOutcome, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("outcomes: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := map[store.RunID]store.RunOutcome{}
+	for _, id := range ids {
+		if r := s.runs[id]; r != nil {
+			found[id] = store.RunOutcome{ID: id, Found: true, Job: r.lane.name.job, State: r.state, Result: bytes.Clone(r.result), Reason: r.reason}
+		}
+	}
+	return rules.OutcomesInOrder(ids, found), nil
+}
+
+// Links returns what a run waits for, and who waits for it.
+func (s *Store) Links(ctx context.Context, id store.RunID) (store.RunLinks, error) {
+	var links store.RunLinks
+	if err := ctx.Err(); err != nil {
+		return links, fmt.Errorf("links: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.byID {
+		for i := range r.edges {
+			e := &r.edges[i]
+			link := store.Link{Want: e.Want, AnyOf: e.AnyOf, Met: e.Met, Name: e.Name}
+			if r.id == id {
+				links.WaitsFor = append(links.WaitsFor, s.linked(link, e.Source))
+			}
+			if e.Source == id {
+				links.WaitedFor = append(links.WaitedFor, s.linked(link, r.id))
+			}
+		}
+	}
+	links.WaitsFor, links.WaitedFor = rules.LinksInOrder(links.WaitsFor), rules.LinksInOrder(links.WaitedFor)
+	return links, nil
+}
+
+// linked completes a link with what the run at its other end is.
+func (s *Store) linked(link store.Link, other store.RunID) store.Link {
+	link.Run = other
+	if r := s.runs[other]; r != nil {
+		link.Found, link.Job, link.State = true, r.lane.name.job, r.state
+	}
+	return link
+}

@@ -1,0 +1,138 @@
+package enqueue
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/durable-worker/durable-worker/internal/rules"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/numbers"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+)
+
+// enqueueLinked stores runs of which some depend on others, in a transaction of its own.
+func (e *Enqueuer) enqueueLinked(ctx context.Context, runs []store.NewRun) ([]store.Receipt, error) {
+	held := rules.Held(runs)
+	set := numbers.PlacesOf(held)
+	var receipts []store.Receipt
+	var freed []store.LineID
+	insert := func() error {
+		if err := e.numbers.PlaceIDs(ctx, set, held); err != nil {
+			return err
+		}
+		return e.db.InAloofTx(ctx, func(tx pgx.Tx) (err error) {
+			receipts, freed, err = e.insertLinked(ctx, tx, held, set)
+			return err
+		})
+	}
+	err := e.db.Repeat(ctx, insert)
+	if conn.Code(err) == conn.NotNullViolation {
+		e.numbers.ForgetLanes()
+		err = e.db.Repeat(ctx, insert)
+	}
+	if err != nil {
+		return nil, e.db.Fail("enqueue", err)
+	}
+	e.wake.Enqueued()
+	e.wake.HintDue(duesOf(held, set.Lanes))
+	e.wake.HintFreed(freed, freed)
+	e.noticed(ctx)
+	return receipts, nil
+}
+
+// insertLinked stores runs that Held has put off, and what they wait for.
+func (e *Enqueuer) insertLinked(ctx context.Context, to conn.Sender, held []store.NewRun, set numbers.Places) ([]store.Receipt, []store.LineID, error) {
+	if err := e.knowSources(ctx, to, rules.Sources(held)); err != nil {
+		return nil, nil, err
+	}
+	receipts, freed, err := e.insertInto(ctx, to, held, set)
+	if err != nil {
+		return nil, nil, err
+	}
+	var waiters, sources, looks conn.UUIDs
+	var wants, anyOfs []int16
+	var names []string
+	for i := range held {
+		if receipts[i].Existing || len(held[i].DependsOn) == 0 {
+			continue
+		}
+		looks = append(looks, held[i].ID)
+		for _, edge := range rules.EdgesOf(&held[i]) {
+			waiters, sources = append(waiters, edge.Waiter), append(sources, edge.Source)
+			wants, anyOfs = append(wants, int16(edge.Want)), append(anyOfs, int16(edge.AnyOf)) //nolint:gosec // at most MaxSources
+			names = append(names, "")
+		}
+	}
+	if len(looks) == 0 {
+		return receipts, freed, nil
+	}
+	b := e.db.NewBatch()
+	b.Add(queries.AddEdges, looks, waiters, sources, wants, anyOfs, names)
+	return receipts, freed, e.db.Send(ctx, to, b)
+}
+
+// knowSources refuses sources that do not exist.
+func (e *Enqueuer) knowSources(ctx context.Context, to conn.Sender, sources []store.RunID) error {
+	if len(sources) == 0 {
+		return nil
+	}
+	var unknown []uuid.UUID
+	b := e.db.Begin(ctx, to)
+	b.Add(queries.UnknownSources, conn.UUIDs(sources)).Query(func(rows pgx.Rows) error {
+		return conn.ScanIDs(rows, func(id uuid.UUID) { unknown = append(unknown, id) })
+	})
+	if err := e.db.Send(ctx, to, b); err != nil {
+		return err
+	}
+	if len(unknown) > 0 {
+		return rules.UnknownSource(unknown[0])
+	}
+	return nil
+}
+
+// adopt makes runs that were just stored the children of the run that holds them, each under the
+// name that it has.
+func (e *Enqueuer) adopt(ctx context.Context, to conn.Sender, holder store.Holder, runs []store.NewRun, receipts []store.Receipt) error {
+	type family struct {
+		ids    conn.UUIDs
+		stored []bool
+	}
+	families := map[string]*family{}
+	for i := range runs {
+		name := runs[i].ChildOf
+		if name == "" {
+			continue
+		}
+		if families[name] == nil {
+			families[name] = &family{}
+		}
+		families[name].ids = append(families[name].ids, runs[i].ID)
+		families[name].stored = append(families[name].stored, !receipts[i].Existing)
+	}
+	if len(families) == 0 {
+		return nil
+	}
+	var foreign []uuid.UUID
+	b := e.db.NewBatch()
+	for name, f := range families {
+		b.Add(queries.AdoptChildren, f.ids, f.stored, holder.Run, name, int16(store.WantEnded)).Query(func(rows pgx.Rows) error {
+			return conn.ScanIDs(rows, func(id uuid.UUID) { foreign = append(foreign, id) })
+		})
+	}
+	if err := e.db.Send(ctx, to, b); err != nil {
+		return err
+	}
+	if len(foreign) > 0 {
+		return fmt.Errorf("child: %w", rules.NotItsChild(foreign[0]))
+	}
+	return nil
+}
+
+// noticed has this process or a worker look at new dependents.
+func (e *Enqueuer) noticed(ctx context.Context) {
+	_ = e.wake.Publish(ctx, store.Signal{Kind: store.NoticesLeft})
+}

@@ -1,0 +1,275 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/durable-worker/durable-worker/internal/rules"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
+)
+
+// enqueueLinked stores runs of which some depend on others, and looks at them, in a transaction of
+// its own: a condition that is refused is no other caller's concern.
+func (s *Store) enqueueLinked(ctx context.Context, runs []store.NewRun) ([]store.Receipt, error) {
+	stored := call{runs: runs}
+	fresh := newLanes()
+	err := s.writeAround(ctx, enqueues, func(ctx context.Context, c *change) error {
+		if err := s.store(ctx, c, fresh, &stored); err != nil {
+			return err
+		}
+		_, err := c.releaseNoticed(ctx, ownNotices, s.keepNotice)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.lanes.add(fresh)
+	s.hint()
+	return stored.receipts, nil
+}
+
+// storeLinked is store for a call some of whose runs depend on others.
+func (s *Store) storeLinked(ctx context.Context, c *change, fresh *lanes, linked *call) error {
+	for _, id := range rules.Sources(linked.runs) {
+		_, err := c.FindState(ctx, queries.FindStateParams{ID: id[:]})
+		if errors.Is(err, sql.ErrNoRows) {
+			err = rules.UnknownSource(id)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	held := call{runs: rules.Held(linked.runs)}
+	if err := s.storeUnlinked(ctx, c, fresh, &held); err != nil {
+		return err
+	}
+	linked.receipts = held.receipts
+	for i := range held.runs {
+		run := &held.runs[i]
+		if held.receipts[i].Existing || len(run.DependsOn) == 0 {
+			continue
+		}
+		for _, edge := range rules.EdgesOf(run) {
+			if err := c.insertEdge(ctx, &edge); err != nil {
+				return err
+			}
+		}
+		if err := c.InsertLook(ctx, queries.InsertLookParams{DueAt: c.now, RunID: run.ID[:]}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// insertEdge stores what a run waits for, and has the end of the source noted.
+func (c *change) insertEdge(ctx context.Context, edge *rules.Edge) error {
+	return errors.Join(
+		c.InsertEdge(ctx, queries.InsertEdgeParams{
+			Waiter: edge.Waiter[:], Source: edge.Source[:], Wants: int64(edge.Want), AnyOf: int64(edge.AnyOf), Name: edge.Name,
+		}),
+		c.AddLink(ctx, queries.AddLinkParams{Link: &linkAwaited, ID: edge.Source[:]}),
+	)
+}
+
+var linkAwaited, linkParent int64 = store.LinkAwaited, store.LinkParent //nolint:gochecknoglobals // constants with addresses
+
+// adopt makes runs that were just stored the children of the run that holds them.
+func (c *change) adopt(ctx context.Context, parent store.RunID, stored *call) error {
+	children := 0
+	for i := range stored.runs {
+		run := &stored.runs[i]
+		if run.ChildOf == "" {
+			continue
+		}
+		children++
+		if stored.receipts[i].Existing {
+			known, err := c.HasChild(ctx, queries.HasChildParams{Waiter: parent[:], Name: run.ChildOf, Source: run.ID[:]})
+			if err == nil && known == 0 {
+				err = fmt.Errorf("child: %w", rules.NotItsChild(run.ID))
+			}
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		if err := c.insertEdge(ctx, &rules.Edge{Waiter: parent, Source: run.ID, Want: store.WantEnded, Name: run.ChildOf}); err != nil {
+			return err
+		}
+	}
+	if children == 0 {
+		return nil
+	}
+	return c.AddLink(ctx, queries.AddLinkParams{Link: &linkParent, ID: parent[:]})
+}
+
+// What happened, as notices say it. The numbers are stored.
+const (
+	noticeInput  = 0 // the run was sent an input
+	noticeLook   = 1 // the run has a new condition, or one of its sources has ended
+	noticeEnded  = 2 // the run has ended, or was deleted
+	noticeOrphan = 3 // the run's parent was cancelled
+)
+
+// mostWaiters is at how many waiters of an ended run one release looks.
+const mostWaiters = 1000
+
+// outcome is what became of a notice.
+type outcome struct {
+	kept            bool // it is looked at again later
+	released, ended int
+}
+
+// releaseEnded looks at the runs that wait for one that has ended. Where it has more of them than
+// one release looks at, its notice stays, with a cursor.
+func (c *change) releaseEnded(ctx context.Context, n *queries.DueNoticesRow) (done outcome, err error) {
+	after := n.Cursor
+	if after == nil {
+		after = []byte{}
+	}
+	waiters, err := c.WaitersOf(ctx, queries.WaitersOfParams{Source: n.RunID, After: after, Most: mostWaiters})
+	if err != nil {
+		return done, err
+	}
+	for _, waiter := range waiters {
+		looked, err := c.look(ctx, waiter)
+		if err != nil {
+			return done, err
+		}
+		if done.released, done.ended = done.released+looked.released, done.ended+looked.ended; looked.kept {
+			err = c.InsertLook(ctx, queries.InsertLookParams{DueAt: c.now + rules.NoticePause(0).Microseconds(), RunID: waiter})
+		}
+		if err != nil {
+			return done, err
+		}
+	}
+	if len(waiters) == mostWaiters {
+		return done, c.AdvanceNotice(ctx, queries.AdvanceNoticeParams{Cursor: waiters[len(waiters)-1], ID: n.ID})
+	}
+	return done, c.DeleteNotice(ctx, queries.DeleteNoticeParams{ID: n.ID})
+}
+
+// look makes a run due whose wait is over, and cancels a dependent whose conditions can never be
+// met.
+func (c *change) look(ctx context.Context, id []byte) (done outcome, err error) {
+	row, err := c.FindWaiter(ctx, queries.FindWaiterParams{ID: id})
+	if err != nil {
+		return done, unlessNone(err)
+	}
+	switch state := store.State(row.State); { //nolint:gosec // 0 to 5
+	case state == store.Running:
+		return outcome{kept: true}, nil
+	case state != store.Pending || row.DueAt <= c.now:
+		return done, nil
+	case row.Came != 0:
+		return outcome{released: 1}, c.makeDue(ctx, id, row.Lane, row.DueAt, row.Limits)
+	case row.StartedAt != nil:
+		return done, nil
+	}
+	edges, err := c.judged(ctx, id)
+	if err != nil || len(edges) == 0 {
+		return done, err
+	}
+	switch judgement := rules.JudgeDependent(edges); {
+	case judgement.Never != "":
+		return outcome{ended: 1}, c.cancelPending(ctx, id, row.Lane, row.DueAt, row.Limits, judgement.Never)
+	case judgement.Free:
+		return outcome{released: 1}, c.makeDue(ctx, id, row.Lane, row.DueAt, row.Limits)
+	}
+	return done, nil
+}
+
+// judged reads what a dependent waits for, and keeps what is met.
+func (c *change) judged(ctx context.Context, id []byte) ([]rules.Judged, error) {
+	rows, err := c.EdgesOf(ctx, queries.EdgesOfParams{Waiter: id})
+	if err != nil {
+		return nil, err
+	}
+	edges := make([]rules.Judged, len(rows))
+	for i := range rows {
+		row, edge := &rows[i], &edges[i]
+		edge.Waiter, edge.Source, edge.Want = store.RunID(id), store.RunID(row.Source), store.Want(row.Wants) //nolint:gosec // 1 to 3
+		edge.AnyOf, edge.Met = int(row.AnyOf), row.Met != 0
+		edge.State, edge.Found = store.State(row.State), row.State >= 0 //nolint:gosec // -1 to 5
+		if edge.Judge(); edge.Fate == rules.Met && !edge.Met {
+			err := c.MeetEdge(ctx, queries.MeetEdgeParams{Waiter: id, AnyOf: row.AnyOf, Source: row.Source, Wants: row.Wants})
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	return edges, nil
+}
+
+// cancelOrphan cancels a child whose parent was cancelled, and requests it of one that executes.
+func (c *change) cancelOrphan(ctx context.Context, id []byte) (done outcome, err error) {
+	row, err := c.FindWaiter(ctx, queries.FindWaiterParams{ID: id})
+	if err != nil {
+		return done, unlessNone(err)
+	}
+	reason := rules.ParentCancelled
+	switch state := store.State(row.State); { //nolint:gosec // 0 to 5
+	case state.Terminal() || state == store.Running && row.Cancel != nil:
+		return done, nil
+	case state == store.Pending:
+		return outcome{ended: 1}, c.cancelPending(ctx, id, row.Lane, row.DueAt, row.Limits, reason)
+	}
+	return outcome{ended: 1}, errors.Join(
+		c.RequestCancel(ctx, queries.RequestCancelParams{Reason: &reason, ID: id}),
+		c.InsertCancel(ctx, queries.InsertCancelParams{ClaimID: row.ClaimID, RunID: id}),
+	)
+}
+
+// Outcomes returns how runs have ended; see store.Linker.
+func (s *Store) Outcomes(ctx context.Context, ids []store.RunID) ([]store.RunOutcome, error) {
+	reader, err := s.read(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("outcomes: %w", s.explain(err))
+	}
+	found := map[store.RunID]store.RunOutcome{}
+	for _, id := range ids {
+		row, err := reader.FindOutcome(ctx, queries.FindOutcomeParams{ID: id[:]})
+		if errors.Is(err, sql.ErrNoRows) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("outcomes: %w", s.explain(err))
+		}
+		found[id] = store.RunOutcome{ID: id, Found: true, Job: row.Job, State: store.State(row.State), Result: row.Result, Reason: row.Reason} //nolint:gosec // 0 to 5
+	}
+	return rules.OutcomesInOrder(ids, found), nil
+}
+
+// Links returns what a run waits for, and who waits for it; see store.Linker.
+func (s *Store) Links(ctx context.Context, id store.RunID) (store.RunLinks, error) {
+	var links store.RunLinks
+	reader, err := s.read(ctx)
+	if err != nil {
+		return links, fmt.Errorf("links: %w", s.explain(err))
+	}
+	sources, err := reader.SourcesOf(ctx, queries.SourcesOfParams{ID: id[:], Most: store.MaxLinks})
+	if err != nil {
+		return links, fmt.Errorf("links: %w", s.explain(err))
+	}
+	for i := range sources {
+		links.WaitsFor = append(links.WaitsFor, linkOf(&sources[i]))
+	}
+	waiters, err := reader.WaitersFor(ctx, queries.WaitersForParams{ID: id[:], Most: store.MaxLinks})
+	if err != nil {
+		return links, fmt.Errorf("links: %w", s.explain(err))
+	}
+	for i := range waiters {
+		links.WaitedFor = append(links.WaitedFor, linkOf((*queries.SourcesOfRow)(&waiters[i])))
+	}
+	return links, nil
+}
+
+func linkOf(row *queries.SourcesOfRow) store.Link {
+	link := store.Link{Run: store.RunID(row.ID), Job: row.Job, Want: store.Want(row.Wants), AnyOf: int(row.AnyOf), Met: row.Met != 0, Name: row.Name} //nolint:gosec // 1 to 3
+	if row.State >= 0 {
+		link.Found, link.State = true, store.State(row.State) //nolint:gosec // 0 to 5
+	}
+	return link
+}

@@ -1,0 +1,362 @@
+package storetest
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/durable-worker/durable-worker/store"
+)
+
+func linkTests() map[string]func(*testing.T, *fixture) {
+	tests := childTests()
+	maps.Copy(tests, dependentTests())
+	return tests
+}
+
+func dependentTests() map[string]func(*testing.T, *fixture) {
+	return map[string]func(*testing.T, *fixture){
+		"a dependent is due when its conditions are met":         dependentTable,
+		"a dependent of two waits for both":                      dependentOfTwo,
+		"a dependent of the failure of any waits for one":        dependentOfAny,
+		"a dependent of a run that is executing":                 dependentOfExecuting,
+		"a dependent of runs that have ended is due immediately": dependentOfEnded,
+		"a chain is stored in one call":                          dependentChain,
+		"a limited dependent is released into its line":          dependentLimited,
+		"a dependent that still waits expires":                   dependentExpires,
+		"dependents that no engine could release are refused":    dependentRefused,
+		"a dead source holds, and its retry lets go":             dependentHeld,
+		"a cancelled dependent that is retried waits again":      dependentRetried,
+		"a run that depends on others is not replaced":           dependentKeyed,
+		"retention keeps what an unfinished run waits for":       dependentKept,
+		"all dependents of one run are released":                 dependentMany,
+		"every dependent of runs that end together is released":  dependentRaces,
+		"links say what waits for what":                          linksSay,
+	}
+}
+
+func dependsOn(want store.Want, ids ...store.RunID) func(*store.NewRun) {
+	return func(r *store.NewRun) { r.DependsOn = append(r.DependsOn, store.Condition{Want: want, Runs: ids}) }
+}
+
+// releaseAll releases until nothing is left to be done.
+func (f *fixture) releaseAll() {
+	f.t.Helper()
+	for range 1000 {
+		result := f.release()
+		switch {
+		case result.Taken > 0 || result.Next == 0:
+		case result.Next < 0 || result.Next > time.Minute:
+			return
+		default:
+			<-time.After(result.Next)
+		}
+	}
+	f.t.Fatal("notices are left")
+}
+
+// ends settles a run, which is claimed alone.
+func (f *fixture) ends(id store.RunID, kind store.OutcomeKind) {
+	f.t.Helper()
+	worker := newWorker("w")
+	for range 100 {
+		claim, claimed := f.claimOne(worker)
+		if claimed.ID == id {
+			f.settle(one(claim, worker, id, store.Outcome{Kind: kind, Error: "broken"}))
+			return
+		}
+		f.settle(one(claim, worker, claimed.ID, store.Outcome{Kind: store.HandedBack}))
+	}
+	f.t.Fatalf("run %s is not due", id)
+}
+
+func (f *fixture) wantState(id store.RunID, state store.State, when string) {
+	f.t.Helper()
+	if got := f.record(id).State; got != state {
+		f.t.Errorf("%s: run %s is %s, want %s", when, id, got, state)
+	}
+}
+
+// wantDue claims and settles what is due, and compares it.
+func (f *fixture) wantDue(when string, want ...store.NewRun) {
+	f.t.Helper()
+	worker := newWorker("w")
+	claim, claimed := f.claim(worker, 100)
+	var got, ids []store.RunID
+	for i := range claimed {
+		got = append(got, claimed[i].ID)
+	}
+	for i := range want {
+		ids = append(ids, want[i].ID)
+	}
+	if !sameRuns(got, ids) {
+		f.t.Errorf("%s: due are %v, want %v", when, got, ids)
+	}
+	if len(claimed) > 0 {
+		f.settle(all(claim, worker, claimed, store.Outcome{Kind: store.Success}))
+	}
+}
+
+func sameRuns(a, b []store.RunID) bool {
+	a, b = slices.Clone(a), slices.Clone(b)
+	for _, list := range [][]store.RunID{a, b} {
+		slices.SortFunc(list, func(x, y store.RunID) int { return slices.Compare(x[:], y[:]) })
+	}
+	return slices.Equal(a, b)
+}
+
+func dependentTable(t *testing.T, f *fixture) {
+	const due, waits, cancelled = "due", "waits", "cancelled"
+	ways := map[string]func(id store.RunID){
+		"succeeded": func(id store.RunID) { f.ends(id, store.Success) },
+		"dead":      func(id store.RunID) { f.ends(id, store.Death) },
+		"cancelled": func(id store.RunID) { f.operate(store.CancelRuns, id) },
+		"deleted":   func(id store.RunID) { f.operate(store.DeleteRuns, id) },
+	}
+	for way, becomes := range map[string]map[store.Want]string{
+		"succeeded": {store.WantSucceeded: due, store.WantEnded: due, store.WantFailed: cancelled},
+		"dead":      {store.WantSucceeded: waits, store.WantEnded: due, store.WantFailed: due},
+		"cancelled": {store.WantSucceeded: cancelled, store.WantEnded: due, store.WantFailed: due},
+		"deleted":   {store.WantSucceeded: cancelled, store.WantEnded: due, store.WantFailed: due},
+	} {
+		for want, fate := range becomes {
+			source := newRun()
+			f.enqueue(source)
+			dependent := newRun(dependsOn(want, source.ID))
+			f.enqueue(dependent)
+			f.releaseAll()
+			f.wantState(dependent.ID, store.Pending, "before")
+			ways[way](source.ID)
+			f.releaseAll()
+			switch fate {
+			case due:
+				f.wantDue("source "+way+", wants "+want.String(), dependent)
+			case waits:
+				f.nothingDue("source " + way + ", wants " + want.String())
+				f.wantState(dependent.ID, store.Pending, way)
+				f.operate(store.CancelRuns, dependent.ID)
+			default:
+				f.wantState(dependent.ID, store.Cancelled, "source "+way+", wants "+want.String())
+				if reason := f.record(dependent.ID).Error; reason == nil || *reason == "" {
+					t.Errorf("source %s, wants %s: no reason", way, want)
+				}
+			}
+		}
+	}
+}
+
+func dependentOfTwo(_ *testing.T, f *fixture) {
+	a, b := newRun(), newRun()
+	c := newRun(dependsOn(store.WantSucceeded, a.ID, b.ID))
+	f.enqueue(a, b, c)
+	f.ends(b.ID, store.Success)
+	f.releaseAll()
+	f.wantDue("one of two has ended", a)
+	f.releaseAll()
+	f.wantDue("both have", c)
+	f.releaseAll()
+	f.wantDue("once")
+}
+
+func dependentOfAny(_ *testing.T, f *fixture) {
+	a, b := newRun(), newRun()
+	alarm := newRun(dependsOn(store.WantFailed, a.ID, b.ID))
+	f.enqueue(a, b, alarm)
+	f.ends(a.ID, store.Success)
+	f.releaseAll()
+	f.wantState(alarm.ID, store.Pending, "one has succeeded")
+	f.ends(b.ID, store.Death)
+	f.releaseAll()
+	f.wantDue("one has failed", alarm)
+
+	c, d := newRun(), newRun()
+	none := newRun(dependsOn(store.WantFailed, c.ID, d.ID))
+	f.enqueue(c, d, none)
+	f.ends(c.ID, store.Success)
+	f.ends(d.ID, store.Success)
+	f.releaseAll()
+	f.wantState(none.ID, store.Cancelled, "none has failed")
+}
+
+func dependentOfExecuting(_ *testing.T, f *fixture) {
+	worker, holder := f.held()
+	dependent := newRun(dependsOn(store.WantSucceeded, holder.Run))
+	f.enqueue(dependent)
+	f.release()
+	f.nothingDue("the source is executing")
+	f.settle(one(holder.Claim, worker, holder.Run, store.Outcome{Kind: store.Success}))
+	f.releaseAll()
+	f.wantDue("the source has ended", dependent)
+}
+
+func dependentOfEnded(_ *testing.T, f *fixture) {
+	a, b := newRun(), newRun()
+	f.enqueue(a, b)
+	f.ends(a.ID, store.Success)
+	f.ends(b.ID, store.Death)
+	c := newRun(dependsOn(store.WantSucceeded, a.ID), dependsOn(store.WantFailed, b.ID))
+	f.enqueue(c)
+	f.releaseAll()
+	f.wantDue("all had ended", c)
+}
+
+func dependentChain(_ *testing.T, f *fixture) {
+	a := newRun()
+	b := newRun(dependsOn(store.WantSucceeded, a.ID))
+	c := newRun(dependsOn(store.WantSucceeded, b.ID))
+	last := newRun(dependsOn(store.WantEnded, c.ID))
+	f.enqueue(last, c, b, a)
+	for _, run := range []store.NewRun{a, b, c, last} {
+		f.releaseAll()
+		f.wantDue("in turn", run)
+	}
+}
+
+func dependentLimited(_ *testing.T, f *fixture) {
+	f.declareLimits(store.Limit{Name: "customer", Kind: store.LimitSemaphore, Max: 1})
+	source := newRun()
+	f.enqueue(source)
+	run := newRun(dependsOn(store.WantSucceeded, source.ID), func(r *store.NewRun) { r.Limits = []store.LimitUse{{Limit: "customer", Key: "7"}} })
+	f.enqueue(run)
+	f.wantAdmitted("while it waits for its source")
+	f.ends(source.ID, store.Success)
+	f.releaseAll()
+	f.wantAdmitted("after its source", run)
+}
+
+func dependentExpires(_ *testing.T, f *fixture) {
+	source := newRun(func(r *store.NewRun) { r.After = time.Hour })
+	f.enqueue(source)
+	dependent := newRun(dependsOn(store.WantSucceeded, source.ID), func(r *store.NewRun) { r.ExpiresAt = f.now().Add(time.Second) })
+	f.enqueue(dependent)
+	f.nothingDue("before")
+	<-time.After(1100 * time.Millisecond)
+	_, claimed := f.claimOne(newWorker("w"))
+	if claimed.ID != dependent.ID || !claimed.Expired {
+		f.t.Errorf("claimed %+v, want the dependent, expired", claimed)
+	}
+}
+
+func dependentRefused(t *testing.T, f *fixture) {
+	source, unknown := newRun(), store.NewRunID()
+	f.enqueue(source)
+	beside := newRun()
+	if _, err := f.store.Enqueue(f.ctx, beside, newRun(dependsOn(store.WantEnded, source.ID, unknown))); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("an unknown source: %v, want ErrNotFound", err)
+	}
+	if _, err := f.store.Run(f.ctx, beside.ID); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("a run beside it was stored: %v", err)
+	}
+	a, b := newRun(), newRun()
+	dependsOn(store.WantEnded, b.ID)(&a)
+	dependsOn(store.WantEnded, a.ID)(&b)
+	self := newRun()
+	dependsOn(store.WantEnded, self.ID)(&self)
+	for what, runs := range map[string][]store.NewRun{
+		"a cycle":         {a, b},
+		"itself":          {self},
+		"no source":       {newRun(dependsOn(store.WantEnded))},
+		"an unknown want": {newRun(dependsOn(7, source.ID))},
+		"at":              {newRun(dependsOn(store.WantEnded, source.ID), func(r *store.NewRun) { r.At = time.Now().Add(time.Hour) })},
+		"after":           {newRun(dependsOn(store.WantEnded, source.ID), func(r *store.NewRun) { r.After = time.Hour })},
+		"replace":         {newRun(dependsOn(store.WantEnded, source.ID), func(r *store.NewRun) { r.Key = store.Key{Text: "k", Policy: store.KeyReplace} })},
+		"too many":        {newRun(dependsOn(store.WantEnded, make([]store.RunID, store.MaxSources+1)...))},
+		"a keyed child":   {newRun(func(r *store.NewRun) { r.ChildOf, r.Key = "x", store.Key{Text: "k"} })},
+	} {
+		if _, err := f.store.Enqueue(f.ctx, runs...); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("%s: %v, want ErrInvalid", what, err)
+		}
+	}
+}
+
+func dependentHeld(_ *testing.T, f *fixture) {
+	source := newRun()
+	f.enqueue(source)
+	dependent := newRun(dependsOn(store.WantSucceeded, source.ID))
+	failed := newRun(dependsOn(store.WantFailed, source.ID))
+	f.enqueue(dependent, failed)
+	f.ends(source.ID, store.Death)
+	f.releaseAll()
+	f.wantDue("the source is dead", failed)
+	f.operate(store.RetryRuns, source.ID)
+	f.releaseAll()
+	f.wantDue("it is retried", source)
+	f.releaseAll()
+	f.wantDue("it has succeeded", dependent)
+}
+
+func dependentRetried(_ *testing.T, f *fixture) {
+	source := newRun()
+	f.enqueue(source)
+	dependent := newRun(dependsOn(store.WantSucceeded, source.ID))
+	f.enqueue(dependent)
+	f.operate(store.CancelRuns, source.ID)
+	f.releaseAll()
+	f.wantState(dependent.ID, store.Cancelled, "the source was cancelled")
+	f.operate(store.RetryRuns, dependent.ID)
+	f.nothingDue("the source is cancelled still")
+	f.releaseAll()
+	f.wantState(dependent.ID, store.Cancelled, "its condition cannot be met")
+	f.operate(store.RetryRuns, source.ID)
+	f.operate(store.RetryRuns, dependent.ID)
+	f.wantDue("both are retried", source)
+	f.releaseAll()
+	f.wantDue("the source has succeeded", dependent)
+}
+
+func dependentKeyed(t *testing.T, f *fixture) {
+	source := newRun()
+	f.enqueue(source)
+	key := store.Key{Text: "order-7"}
+	held := newRun(dependsOn(store.WantSucceeded, source.ID), func(r *store.NewRun) { r.Key = key })
+	f.enqueue(held)
+	key.Policy = store.KeyReplace
+	replacing := newRun(func(r *store.NewRun) { r.Key = key })
+	receipts, err := f.store.Enqueue(f.ctx, replacing)
+	if err != nil || receipts[0].ID == held.ID {
+		t.Errorf("a dependent was replaced: %+v, %v", receipts, err)
+	}
+}
+
+func dependentKept(_ *testing.T, f *fixture) {
+	source, other := newRun(), newRun()
+	f.enqueue(source, other)
+	dependent := newRun(dependsOn(store.WantSucceeded, source.ID), dependsOn(store.WantEnded, other.ID))
+	f.enqueue(dependent)
+	f.releaseAll()
+	f.ends(source.ID, store.Success)
+	<-time.After(20 * time.Millisecond)
+	request := sweeper()
+	request.Retention = time.Millisecond
+	f.sweep(request)
+	f.wantState(source.ID, store.Succeeded, "its dependent waits")
+	f.ends(other.ID, store.Success)
+	f.releaseAll()
+	f.wantDue("both have ended", dependent)
+}
+
+func linksSay(t *testing.T, f *fixture) {
+	source := newRun()
+	f.enqueue(source)
+	dependent := newRun(dependsOn(store.WantSucceeded, source.ID))
+	f.enqueue(dependent)
+	links, err := f.store.Links(f.ctx, dependent.ID)
+	want := store.Link{Run: source.ID, Job: "mail", Found: true, Want: store.WantSucceeded}
+	if err != nil || len(links.WaitsFor) != 1 || links.WaitsFor[0] != want || len(links.WaitedFor) != 0 {
+		t.Errorf("the dependent has %+v, %v", links, err)
+	}
+	if links, err = f.store.Links(f.ctx, source.ID); err != nil || len(links.WaitedFor) != 1 || links.WaitedFor[0].Run != dependent.ID {
+		t.Errorf("the source has %+v, %v", links, err)
+	}
+	f.ends(source.ID, store.Success)
+	f.releaseAll()
+	if links, err = f.store.Links(f.ctx, dependent.ID); err != nil || !links.WaitsFor[0].Met || links.WaitsFor[0].State != store.Succeeded {
+		t.Errorf("after it has ended: %+v, %v", links, err)
+	}
+	outcomes, err := f.store.Outcomes(f.ctx, []store.RunID{store.NewRunID(), source.ID})
+	if err != nil || outcomes[0].Found || !outcomes[1].Found || outcomes[1].State != store.Succeeded || outcomes[1].Job != "mail" {
+		t.Errorf("outcomes %+v, %v", outcomes, err)
+	}
+}
