@@ -132,7 +132,7 @@ func sentInputs(s *sending) (all []store.NewInput) {
 		add(s.pending, name, `1`)
 	}
 	all = append(all, store.NewInput{Run: s.pending, Name: "nothing"}, store.NewInput{Name: "nobody", Value: []byte(`1`)})
-	add(store.RunID(uuid.MustParse("01890000-0000-7000-8000-000000000000")), "unknown", `1`)
+	add(uuid.MustParse("01890000-0000-7000-8000-000000000000"), "unknown", `1`)
 	add(s.ended, "ended", `1`)
 	add(s.gaveUp, "late", `1`)
 	add(s.full, "n1001", `1`)
