@@ -23,6 +23,9 @@ func (o *Operator) Explain(ctx context.Context, id store.RunID) (Explanation, er
 		if facts.Waits, err = o.openWaits(ctx, &facts); err != nil {
 			return Explanation{}, err
 		}
+		if facts.Ends, err = o.openEnds(ctx, &facts); err != nil {
+			return Explanation{}, err
+		}
 		if err := o.show(ctx, facts.Run); err != nil {
 			return Explanation{}, err
 		}
@@ -124,8 +127,9 @@ func (e *explaining) untilDue() {
 	case last != nil && last.Fence == run.Fence && last.Outcome == store.Misfit:
 		text := fmt.Sprintf("its args did not fit the program of worker %s%s; any worker may take it in %s", last.Worker, because(last.Error), left)
 		e.block(Blocker{Kind: BlockerRetryDelay, Text: text, Since: &last.EndedAt, EndsAt: &due}, map[string]any{"worker": last.Worker, "error": last.Error})
-	case len(e.Waits) > 0:
+	case len(e.Waits)+len(e.Ends) > 0:
 		e.waits()
+		e.awaitsEnds()
 	case run.Fence > 0 && (last == nil || last.Fence < run.Fence):
 		e.block(Blocker{Kind: BlockerSnoozed, Text: "its handler snoozed it: it is due in " + left, Since: run.StartedAt, EndsAt: &due}, nil)
 	default:

@@ -44,6 +44,8 @@ const (
 	BlockerSnoozed         BlockerKind = "snoozed"
 	BlockerAsleep          BlockerKind = "asleep" // in a recorded sleep
 	BlockerInput           BlockerKind = "input"  // it waits for an input
+	BlockerChild           BlockerKind = "child"  // it waits for a run that it has called
+	BlockerDependency      BlockerKind = "dependency"
 	BlockerQueuePaused     BlockerKind = "queue_paused"
 	BlockerNoWorker        BlockerKind = "no_worker"
 	BlockerWorkersSilent   BlockerKind = "workers_silent"

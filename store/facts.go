@@ -30,6 +30,7 @@ type Facts struct {
 	More  bool
 	Gates []GateFacts  // of a run that waits: of each of its limits, the cap of its queue among them
 	Waits []StepRecord // of a run that is not due: the sleep, or the inputs, it waits for. Stores leave it nil
+	Ends  []Link       // of a run that is not due: the ends of others that it waits for. Stores leave it nil
 	Held  *HeldRow     // another transaction has the run in hand; only PostgreSQL can tell
 
 	Lease        *LeaseFacts // of a running run; nil: its claim has none
