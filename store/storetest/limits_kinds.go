@@ -277,9 +277,9 @@ func penalizedKey(t *testing.T, f *fixture) {
 	if info.NotBefore == nil || info.NotBefore.Before(f.now().Add(50*time.Second)) || info.NextAt == nil || info.NextAt.Before(*info.NotBefore) {
 		t.Errorf("the key is %+v, want it to wait a minute", info)
 	}
-	f.advance(59 * time.Second)
+	f.advance(50 * time.Second)
 	f.wantAdmitted("not yet")
-	f.advance(2 * time.Second)
+	f.advance(12 * time.Second)
 	f.wantAdmitted("the penalty is over", a[1])
 }
 
