@@ -70,6 +70,7 @@ func TestMain(m *testing.M) {
 		registerBounded(app)
 		registerSpin(app)
 		registerJourney(app)
+		registerShipment(app)
 		return nil
 	})
 }
