@@ -57,19 +57,24 @@ func (f *fixture) releaseAll() {
 	f.t.Fatal("notices are left")
 }
 
-// ends settles a run, which is claimed alone.
+// ends settles one of the runs that are due, and hands the others back.
 func (f *fixture) ends(id store.RunID, kind store.OutcomeKind) {
 	f.t.Helper()
 	worker := newWorker("w")
-	for range 100 {
-		claim, claimed := f.claimOne(worker)
-		if claimed.ID == id {
-			f.settle(one(claim, worker, id, store.Outcome{Kind: kind, Error: "broken"}))
-			return
+	claim, claimed := f.claim(worker, 100)
+	settlement := store.Settlement{Claim: claim, Worker: worker, Last: true}
+	found := false
+	for i := range claimed {
+		outcome := store.Outcome{Kind: store.HandedBack}
+		if claimed[i].ID == id {
+			found, outcome = true, store.Outcome{Kind: kind, Error: "broken"}
 		}
-		f.settle(one(claim, worker, claimed.ID, store.Outcome{Kind: store.HandedBack}))
+		settlement.Runs = append(settlement.Runs, store.Settled{ID: claimed[i].ID, Outcome: outcome})
 	}
-	f.t.Fatalf("run %s is not due", id)
+	if !found {
+		f.t.Fatalf("run %s is not due", id)
+	}
+	f.settle(settlement)
 }
 
 func (f *fixture) wantState(id store.RunID, state store.State, when string) {
@@ -232,7 +237,7 @@ func dependentExpires(_ *testing.T, f *fixture) {
 	dependent := newRun(dependsOn(store.WantSucceeded, source.ID), func(r *store.NewRun) { r.ExpiresAt = f.now().Add(time.Second) })
 	f.enqueue(dependent)
 	f.nothingDue("before")
-	<-time.After(1100 * time.Millisecond)
+	f.advance(2 * time.Second)
 	_, claimed := f.claimOne(newWorker("w"))
 	if claimed.ID != dependent.ID || !claimed.Expired {
 		f.t.Errorf("claimed %+v, want the dependent, expired", claimed)
@@ -327,7 +332,7 @@ func dependentKept(_ *testing.T, f *fixture) {
 	f.enqueue(dependent)
 	f.releaseAll()
 	f.ends(source.ID, store.Success)
-	<-time.After(20 * time.Millisecond)
+	f.advance(time.Second)
 	request := sweeper()
 	request.Retention = time.Millisecond
 	f.sweep(request)
