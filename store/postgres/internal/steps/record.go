@@ -65,23 +65,27 @@ func (s *Steps) Record(ctx context.Context, steps []store.NewStep) ([]store.Step
 
 // judge finds out what became of the steps that were not stored.
 func (s *Steps) judge(ctx context.Context, c columns, verdicts []store.StepVerdict) error {
-	fates, err := s.db.Queries(s.db.Aloof()).StepFates(ctx, queries.StepFatesParams{Runs: c.runs, Claims: c.claims, Names: c.names})
-	if err != nil {
-		return err
-	}
-	for _, fate := range fates {
-		at := c.index[named{fate.RunID, fate.Name}]
-		switch {
-		case verdicts[at] == store.StepStored:
-		case !fate.Held:
-			verdicts[at] = store.StepLost
-		case fate.Known:
-			verdicts[at] = store.StepKnown
-		default:
-			verdicts[at] = store.StepLocked
+	b := s.db.NewBatch()
+	b.Add(queries.StepFates, c.runs, c.claims, c.names).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			var fate queries.StepFatesRow
+			if err := rows.Scan(&fate.RunID, &fate.Name, &fate.Held, &fate.Known); err != nil {
+				return err
+			}
+			at := c.index[named{fate.RunID, fate.Name}]
+			switch {
+			case verdicts[at] == store.StepStored:
+			case !fate.Held:
+				verdicts[at] = store.StepLost
+			case fate.Known:
+				verdicts[at] = store.StepKnown
+			default:
+				verdicts[at] = store.StepLocked
+			}
 		}
-	}
-	return nil
+		return rows.Err()
+	})
+	return s.db.Send(ctx, s.db.Aloof(), b)
 }
 
 // named is the key of a step.
