@@ -43,7 +43,7 @@ create function durable.step_is_replaced(kind smallint) returns boolean
 create function durable.link_awaited() returns smallint language sql immutable return 1;
 create function durable.link_parent() returns smallint language sql immutable return 2;
 
--- steps.Notice, of notices.
+-- rules.Notice, of notices.
 create function durable.notice_input() returns smallint language sql immutable return 0;
 create function durable.notice_look() returns smallint language sql immutable return 1;
 create function durable.notice_ended() returns smallint language sql immutable return 2;

@@ -196,7 +196,8 @@ func (x *execution) children(ctx context.Context, name string, ids []RunID, buil
 		if _, err := x.enqueueUnder(ctx, build()); err != nil {
 			return nil, fmt.Errorf("call %q: %w", name, err)
 		}
-		if known, err = x.book().BeginChildren(ctx, name, len(ids)); err != nil {
+		known, err = x.book().BeginChildren(ctx, name, len(ids))
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -228,21 +229,18 @@ func (x *execution) awaitChildren(ctx context.Context, name string, ids []RunID,
 		return nil, fmt.Errorf("call %q: %w", name, err)
 	}
 	all := make([]childEnd, len(outcomes))
-	failed := ""
+	fresh := store.NewStep{Name: name, Kind: store.StepDone, Children: len(ids)}
 	for i := range outcomes {
 		if outcome := &outcomes[i]; outcome.Found && !outcome.State.Terminal() {
 			return nil, x.book().ParkForChildren(ctx, name)
 		}
-		if all[i], err = read(&outcomes[i]); err != nil {
+		all[i], err = read(&outcomes[i])
+		if err != nil {
 			return nil, fmt.Errorf("call %q: %w", name, err)
 		}
 		if all[i].State != Succeeded {
-			failed = all[i].Reason
+			fresh.Kind, fresh.Error = store.StepFailed, all[i].Reason
 		}
-	}
-	fresh := store.NewStep{Name: name, Kind: store.StepDone, Children: len(ids), Error: failed}
-	if failed != "" {
-		fresh.Kind = store.StepFailed
 	}
 	record, err := x.recordValue(ctx, fresh, all)
 	if err != nil {
@@ -277,7 +275,8 @@ func (x *execution) recordValue(ctx context.Context, step store.NewStep, value a
 	if step.Children > 1 {
 		most = store.MaxStepsSize
 	}
-	if step.Value, err = x.book().SealedWithin(step.Name, text, most); err != nil {
+	step.Value, err = x.book().SealedWithin(step.Name, text, most)
+	if err != nil {
 		return store.StepRecord{}, err
 	}
 	return x.book().Record(ctx, step)

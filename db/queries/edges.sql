@@ -6,19 +6,18 @@ FROM (SELECT unnest(@ids::uuid[]) AS id) asked
 WHERE NOT EXISTS (SELECT FROM durable.runs WHERE runs.id = asked.id);
 
 -- name: AddEdges :exec
--- Stores what runs wait for. Those to be looked at are dependents.
+-- Stores what dependents wait for, and has them looked at.
 -- Index: edges_pkey. Locks: what it inserts. Idempotent: a repeat finds the edges, and looks
 -- again.
 WITH added AS (
-    INSERT INTO durable.edges (waiter, source, wants, any_of, name)
-    SELECT given.waiter, given.source, given.wants, given.any_of, given.name
+    INSERT INTO durable.edges (waiter, source, wants, any_of)
+    SELECT given.waiter, given.source, given.wants, given.any_of
     FROM (
         SELECT
             unnest(@waiters::uuid[]) AS waiter,
             unnest(@sources::uuid[]) AS source,
             unnest(@wants::smallint[]) AS wants,
-            unnest(@any_ofs::smallint[]) AS any_of,
-            unnest(@names::text[]) AS name
+            unnest(@any_ofs::smallint[]) AS any_of
     ) given
     ON CONFLICT DO NOTHING
 )
@@ -98,21 +97,20 @@ WHERE edges.waiter = ANY (@ids::uuid[])
   AND waiters.due_at > clock_timestamp();
 
 -- name: AwaitEnds :many
--- Has the ends of runs noted that are unfinished, or dead and may be retried, and returns their
--- ids. One that is executing is settled as always: its row is locked for a moment.
+-- Has the ends of runs noted, and the runs kept by retention, and returns their states. One that
+-- is executing is settled as always: its row is locked for a moment.
 -- Index: runs_pkey. Locks: the runs, with SKIP LOCKED, until the transaction ends.
 -- Idempotent: a repeat finds the mark.
 WITH locked_runs AS MATERIALIZED (
     SELECT runs.id
     FROM durable.runs
     WHERE runs.id = ANY (@ids::uuid[])
-      AND runs.state IN (durable.pending(), durable.running(), durable.dead())
     FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE durable.runs
 SET links = coalesce(links, 0) | durable.link_awaited()
 WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
-RETURNING id;
+RETURNING id, state;
 
 -- name: MeetEdges :exec
 -- Keeps that conditions are met, whatever becomes of their sources.

@@ -94,23 +94,6 @@ const (
 	Never
 )
 
-// FateOf judges an edge by its source: found is false when that is gone.
-func FateOf(want store.Want, state store.State, found bool) Fate {
-	ended := !found || state.Terminal()
-	switch {
-	case want == store.WantEnded && ended, want == store.WantSucceeded && found && state == store.Succeeded:
-		return Met
-	case want == store.WantFailed && ended:
-		if found && state == store.Succeeded {
-			return Never
-		}
-		return Met
-	case want == store.WantSucceeded && ended && (!found || state != store.Dead):
-		return Never
-	}
-	return Unmet
-}
-
 // Judged is an edge with its fate.
 type Judged struct {
 	Edge
@@ -123,10 +106,18 @@ type Judged struct {
 
 // Judge sets the fate of the edge. What was met stays met.
 func (e *Judged) Judge() {
-	if e.Fate = FateOf(e.Want, e.State, e.Found); e.Met {
+	e.Fate = Unmet
+	succeeded, ended := e.Found && e.State == store.Succeeded, !e.Found || e.State.Terminal()
+	switch {
+	case e.Met, e.Want == store.WantEnded && ended, e.Want == store.WantSucceeded && succeeded, e.Want == store.WantFailed && ended && !succeeded:
 		e.Fate = Met
+	case e.Want == store.WantFailed && succeeded, e.Want == store.WantSucceeded && ended && !e.holds():
+		e.Fate = Never
 	}
 }
+
+// holds reports whether the source is dead, and may be retried.
+func (e *Judged) holds() bool { return e.Found && e.State == store.Dead }
 
 // Open reports whether an end of the source is still to decide about the edge. That of a dead one
 // is, as it may be retried.

@@ -75,6 +75,45 @@ func TestReclaimGoesAroundARunThatCannotBeChanged(t *testing.T) {
 	require.Len(t, reclaimAll(t, db, store.ReclaimRequest{MaxCrashes: 4, Limit: 1}).Runs, 5, "behind the lease that stays")
 }
 
+// Nothing is prepared behind a pooler, and parameters are sent as text.
+func TestReclaimGoesAroundARunThatCannotBeChanged_ThroughAPooler(t *testing.T) {
+	t.Parallel()
+	db := openStore(t, "&default_query_exec_mode=exec")
+	conn := connect(t, db.url)
+	ids := lost(t, db, 3, 20)
+	db.refuse(t, conn, "update", "runs", "old.id = '"+ids[0][7].String()+"'")
+	require.Len(t, reclaimAll(t, db, store.ReclaimRequest{MaxCrashes: 4, Limit: 10}).Runs, 59)
+}
+
+func TestReleaseOfDependentsGoesAroundARunThatCannotBeChanged(t *testing.T) {
+	t.Parallel()
+	db := openStore(t, "")
+	conn := connect(t, db.url)
+	source := newRun()
+	runs := []store.NewRun{source}
+	for range 5 {
+		runs = append(runs, newRun(durable.DependsOn(durable.OnSuccess(source.ID))))
+	}
+	_, err := db.Enqueue(t.Context(), runs...)
+	require.NoError(t, err)
+	db.refuse(t, conn, "update", "runs", "old.id = '"+runs[2].ID.String()+"'")
+	request, claimed := claim(t, db, worker("w"), 1, time.Minute)
+	require.Equal(t, source.ID, claimed[0].ID)
+	_, err = db.Settle(t.Context(), []store.Settlement{settlement(request, claimed, store.Outcome{Kind: store.Success})})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		_, err := db.Release(t.Context(), store.ReleaseRequest{Limit: 100})
+		require.NoError(t, err)
+		return db.count(t, conn, "select count(*) from %s.runs where state = 0 and due_at <= now()") == 4
+	}, 10*time.Second, 20*time.Millisecond, "all but the one that cannot be changed")
+	db.exec(t, conn, "drop trigger refuse_update on %s.runs")
+	require.Eventually(t, func() bool {
+		_, err := db.Release(t.Context(), store.ReleaseRequest{Limit: 100})
+		require.NoError(t, err)
+		return db.count(t, conn, "select count(*) from %s.runs where state = 0 and due_at <= now()") == 5
+	}, 10*time.Second, 20*time.Millisecond, "it was not forgotten")
+}
+
 func TestReclaimGoesAroundALeaseThatCannotBeChanged(t *testing.T) {
 	t.Parallel()
 	db := openStore(t, "")

@@ -55,12 +55,13 @@ func (r releasing) Noticed(ctx context.Context, run store.RunID) {
 	_ = r.s.wake.Publish(ctx, store.Signal{Kind: store.NoticesLeft, Run: run})
 }
 
-// Cancelled wakes workers for freed places, and those that execute runs to be cancelled.
-func (r releasing) Cancelled(ctx context.Context, freed []store.LineID, requested bool) {
-	r.s.wake.HintFreed(freed, freed)
-	if requested {
-		_ = r.s.wake.Publish(ctx, store.Signal{Kind: store.CancelsRequested})
-	}
+// Freed wakes workers for freed places.
+func (r releasing) Freed(lines []store.LineID) { r.s.wake.HintFreed(lines, lines) }
+
+// CancelRequested notifies the workers that execute runs to be cancelled. Where the signal is lost,
+// they look for requests by themselves.
+func (r releasing) CancelRequested(ctx context.Context) {
+	_ = r.s.wake.Publish(ctx, store.Signal{Kind: store.CancelsRequested})
 }
 
 // Outcomes returns how runs have ended; see store.Linker.

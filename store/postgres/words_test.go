@@ -16,9 +16,9 @@ import (
 
 	"github.com/durable-worker/durable-worker/db"
 	"github.com/durable-worker/durable-worker/internal/admit"
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/internal/sqlwords"
 	"github.com/durable-worker/durable-worker/store"
-	"github.com/durable-worker/durable-worker/store/postgres/internal/steps"
 )
 
 // asSent is a generated statement as the store sends it, with a prefix in place of the
@@ -40,7 +40,7 @@ var meanings = map[string]any{ //nolint:gochecknoglobals // a constant table
 	"step_children()": int16(store.StepChildren), "step_is_replaced(0::smallint)": store.StepTried.IsReplaced(), "step_is_replaced(1::smallint)": store.StepDone.IsReplaced(),
 	"step_is_replaced(5::smallint)": store.StepChildren.IsReplaced(),
 	"link_awaited()":                int16(store.LinkAwaited), "link_parent()": int16(store.LinkParent),
-	"notice_input()": int16(steps.NoticeInput), "notice_look()": int16(steps.NoticeLook), "notice_ended()": int16(steps.NoticeEnded), "notice_orphan()": int16(steps.NoticeOrphan),
+	"notice_input()": int16(rules.NoticeInput), "notice_look()": int16(rules.NoticeLook), "notice_ended()": int16(rules.NoticeEnded), "notice_orphan()": int16(rules.NoticeOrphan),
 	"minute()":          int16(store.Minute),
 	"limit_semaphore()": int16(store.LimitSemaphore),
 	"full_default()":    int16(store.FullDefault), "full_wait()": int16(store.FullWait),

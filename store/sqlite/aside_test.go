@@ -47,6 +47,35 @@ func TestReclaimGoesAroundARunThatCannotBeChanged(t *testing.T) {
 	require.Empty(t, done.SetAside, "it rests")
 }
 
+func TestReleaseOfDependentsGoesAroundARunThatCannotBeChanged(t *testing.T) {
+	s, db, _ := sweepable(t, newPath(t))
+	source := newRuns(1)[0]
+	runs := []store.NewRun{source}
+	for range 5 {
+		dependent := newRuns(1)[0]
+		dependent.DependsOn = []store.Condition{durable.OnSuccess(source.ID)}
+		runs = append(runs, dependent)
+	}
+	_, err := s.Enqueue(t.Context(), runs...)
+	require.NoError(t, err)
+	refuse(t, db, "UPDATE", "runs", "old.id = "+hex(runs[2].ID))
+	id, claimed := claim(t, s, 1)
+	_, err = s.Settle(t.Context(), succeed(id, claimed))
+	require.NoError(t, err)
+	due := func() int { return count(t, db, "SELECT count(*) FROM runs WHERE state = 0 AND due_at < 4000000000000000") }
+	release := func(want int) {
+		require.Eventually(t, func() bool {
+			_, err := s.Release(t.Context(), store.ReleaseRequest{Limit: 100})
+			require.NoError(t, err)
+			return due() == want
+		}, 10*time.Second, 20*time.Millisecond)
+	}
+	release(4)
+	_, err = db.Exec("DROP TRIGGER refuse_UPDATE_runs")
+	require.NoError(t, err)
+	release(5)
+}
+
 func TestSweepGoesAroundWhatCannotBeDeleted(t *testing.T) {
 	s, db, advance := sweepable(t, newPath(t))
 	runs := finish(t, s, 30, store.Success)

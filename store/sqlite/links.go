@@ -105,50 +105,33 @@ func (c *change) adopt(ctx context.Context, parent store.RunID, stored *call) er
 	return c.AddLink(ctx, queries.AddLinkParams{Link: &linkParent, ID: parent[:]})
 }
 
-// What happened, as notices say it. The numbers are stored.
-const (
-	noticeInput  = 0 // the run was sent an input
-	noticeLook   = 1 // the run has a new condition, or one of its sources has ended
-	noticeEnded  = 2 // the run has ended, or was deleted
-	noticeOrphan = 3 // the run's parent was cancelled
-)
-
-// mostWaiters is at how many waiters of an ended run one release looks.
-const mostWaiters = 1000
-
 // outcome is what became of a notice.
 type outcome struct {
 	kept            bool // it is looked at again later
 	released, ended int
 }
 
-// releaseEnded looks at the runs that wait for one that has ended. Where it has more of them than
+// releaseEnded has the runs looked at that wait for one that has ended, each by a notice of its own,
+// so that one which SQLite refuses to change is in no other's way. Where it has more of them than
 // one release looks at, its notice stays, with a cursor.
-func (c *change) releaseEnded(ctx context.Context, n *queries.DueNoticesRow) (done outcome, err error) {
+func (c *change) releaseEnded(ctx context.Context, n *queries.DueNoticesRow) error {
 	after := n.Cursor
 	if after == nil {
 		after = []byte{}
 	}
-	waiters, err := c.WaitersOf(ctx, queries.WaitersOfParams{Source: n.RunID, After: after, Most: mostWaiters})
+	waiters, err := c.WaitersOf(ctx, queries.WaitersOfParams{Source: n.RunID, After: after, Most: rules.MostWaiters})
 	if err != nil {
-		return done, err
+		return err
 	}
 	for _, waiter := range waiters {
-		looked, err := c.look(ctx, waiter)
-		if err != nil {
-			return done, err
-		}
-		if done.released, done.ended = done.released+looked.released, done.ended+looked.ended; looked.kept {
-			err = c.InsertLook(ctx, queries.InsertLookParams{DueAt: c.now + rules.NoticePause(0).Microseconds(), RunID: waiter})
-		}
-		if err != nil {
-			return done, err
+		if err := c.InsertLook(ctx, queries.InsertLookParams{DueAt: c.now, RunID: waiter}); err != nil {
+			return err
 		}
 	}
-	if len(waiters) == mostWaiters {
-		return done, c.AdvanceNotice(ctx, queries.AdvanceNoticeParams{Cursor: waiters[len(waiters)-1], ID: n.ID})
+	if len(waiters) == rules.MostWaiters {
+		return c.AdvanceNotice(ctx, queries.AdvanceNoticeParams{Cursor: waiters[len(waiters)-1], ID: n.ID})
 	}
-	return done, c.DeleteNotice(ctx, queries.DeleteNoticeParams{ID: n.ID})
+	return c.DeleteNotice(ctx, queries.DeleteNoticeParams{ID: n.ID})
 }
 
 // look makes a run due whose wait is over, and cancels a dependent whose conditions can never be

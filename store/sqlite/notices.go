@@ -124,14 +124,14 @@ func (c *change) releaseNoticed(ctx context.Context, most int, refused func(stor
 
 // releaseFor does what a notice asks for, unless it has to be kept for later.
 func (c *change) releaseFor(ctx context.Context, n *queries.DueNoticesRow) (done outcome, err error) {
-	switch n.Kind {
-	case noticeEnded:
-		return c.releaseEnded(ctx, n)
-	case noticeInput:
+	switch rules.Notice(n.Kind) { //nolint:gosec // 0 to 3
+	case rules.NoticeEnded:
+		return done, c.releaseEnded(ctx, n)
+	case rules.NoticeInput:
 		done, err = c.releaseSent(ctx, n)
-	case noticeLook:
+	case rules.NoticeLook:
 		done, err = c.look(ctx, n.RunID)
-	case noticeOrphan:
+	case rules.NoticeOrphan:
 		done, err = c.cancelOrphan(ctx, n.RunID)
 	}
 	if err != nil || done.kept {

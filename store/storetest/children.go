@@ -17,6 +17,7 @@ func childTests() map[string]func(*testing.T, *fixture) {
 		"a run that is not its child is refused":                  childForeign,
 		"children are cancelled with their parent":                childrenCancelled,
 		"children of a parent that was deleted are cancelled":     childrenOfDeleted,
+		"a child that may begin is cancelled with its parent":     childDoomed,
 		"children of a dead parent continue":                      childrenOfDead,
 	}
 }
@@ -125,6 +126,19 @@ func childrenCancelled(_ *testing.T, f *fixture) {
 	f.settle(one(claim, worker, running.ID, store.Outcome{Kind: store.Cancellation, Error: "as requested"}))
 	f.releaseAll()
 	f.wantState(grandchild.ID, store.Cancelled, "its parent was cancelled")
+}
+
+// childDoomed sends a child what it waits for when its parent was cancelled: both are noticed.
+func childDoomed(_ *testing.T, f *fixture) {
+	worker, holder := f.held()
+	run := child("a")
+	f.waitForChildren(worker, holder, "a", run)
+	claim, claimed := f.claimOne(worker)
+	f.park(worker, store.Holder{Run: claimed.ID, Claim: claim}, "approved")
+	f.operate(store.CancelRuns, holder.Run)
+	f.send(approval(run.ID, `1`))
+	f.releaseAll()
+	f.wantState(run.ID, store.Cancelled, "the parent was cancelled")
 }
 
 func childrenOfDeleted(_ *testing.T, f *fixture) {

@@ -326,9 +326,10 @@ func dependentKeyed(t *testing.T, f *fixture) {
 }
 
 func dependentKept(_ *testing.T, f *fixture) {
-	source, other := newRun(), newRun()
-	f.enqueue(source, other)
-	dependent := newRun(dependsOn(store.WantSucceeded, source.ID), dependsOn(store.WantEnded, other.ID))
+	early, source, other := newRun(), newRun(), newRun()
+	f.enqueue(early, source, other)
+	f.ends(early.ID, store.Success)
+	dependent := newRun(dependsOn(store.WantSucceeded, early.ID, source.ID), dependsOn(store.WantEnded, other.ID))
 	f.enqueue(dependent)
 	f.releaseAll()
 	f.ends(source.ID, store.Success)
@@ -337,6 +338,7 @@ func dependentKept(_ *testing.T, f *fixture) {
 	request.Retention = time.Millisecond
 	f.sweep(request)
 	f.wantState(source.ID, store.Succeeded, "its dependent waits")
+	f.wantState(early.ID, store.Succeeded, "it had ended before its dependent was stored")
 	f.ends(other.ID, store.Success)
 	f.releaseAll()
 	f.wantDue("both have ended", dependent)

@@ -69,4 +69,5 @@ func know(m *pgtype.Map) {
 	}
 	m.RegisterDefaultPgType(uuid.UUID{}, "uuid")
 	m.RegisterDefaultPgType(UUIDs(nil), "_uuid")
+	m.RegisterDefaultPgType([]uuid.UUID(nil), "_uuid") // of generated parameters, where no statement is prepared
 }

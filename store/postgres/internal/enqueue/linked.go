@@ -55,7 +55,6 @@ func (e *Enqueuer) insertLinked(ctx context.Context, to conn.Sender, held []stor
 	}
 	var waiters, sources, looks conn.UUIDs
 	var wants, anyOfs []int16
-	var names []string
 	for i := range held {
 		if receipts[i].Existing || len(held[i].DependsOn) == 0 {
 			continue
@@ -64,14 +63,13 @@ func (e *Enqueuer) insertLinked(ctx context.Context, to conn.Sender, held []stor
 		for _, edge := range rules.EdgesOf(&held[i]) {
 			waiters, sources = append(waiters, edge.Waiter), append(sources, edge.Source)
 			wants, anyOfs = append(wants, int16(edge.Want)), append(anyOfs, int16(edge.AnyOf)) //nolint:gosec // at most MaxSources
-			names = append(names, "")
 		}
 	}
 	if len(looks) == 0 {
 		return receipts, freed, nil
 	}
 	b := e.db.NewBatch()
-	b.Add(queries.AddEdges, looks, waiters, sources, wants, anyOfs, names)
+	b.Add(queries.AddEdges, looks, waiters, sources, wants, anyOfs)
 	return receipts, freed, e.db.Send(ctx, to, b)
 }
 

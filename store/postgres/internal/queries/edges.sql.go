@@ -13,15 +13,14 @@ import (
 
 const AddEdges = `-- name: AddEdges :exec
 WITH added AS (
-    INSERT INTO durable.edges (waiter, source, wants, any_of, name)
-    SELECT given.waiter, given.source, given.wants, given.any_of, given.name
+    INSERT INTO durable.edges (waiter, source, wants, any_of)
+    SELECT given.waiter, given.source, given.wants, given.any_of
     FROM (
         SELECT
             unnest($2::uuid[]) AS waiter,
             unnest($3::uuid[]) AS source,
             unnest($4::smallint[]) AS wants,
-            unnest($5::smallint[]) AS any_of,
-            unnest($6::text[]) AS name
+            unnest($5::smallint[]) AS any_of
     ) given
     ON CONFLICT DO NOTHING
 )
@@ -36,10 +35,9 @@ type AddEdgesParams struct {
 	Sources []uuid.UUID
 	Wants   []int16
 	AnyOfs  []int16
-	Names   []string
 }
 
-// Stores what runs wait for. Those to be looked at are dependents.
+// Stores what dependents wait for, and has them looked at.
 // Index: edges_pkey. Locks: what it inserts. Idempotent: a repeat finds the edges, and looks
 // again.
 func (q *Queries) AddEdges(ctx context.Context, arg AddEdgesParams) error {
@@ -49,7 +47,6 @@ func (q *Queries) AddEdges(ctx context.Context, arg AddEdgesParams) error {
 		arg.Sources,
 		arg.Wants,
 		arg.AnyOfs,
-		arg.Names,
 	)
 	return err
 }
@@ -180,36 +177,40 @@ WITH locked_runs AS MATERIALIZED (
     SELECT runs.id
     FROM durable.runs
     WHERE runs.id = ANY ($1::uuid[])
-      AND runs.state IN (durable.pending(), durable.running(), durable.dead())
     FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE durable.runs
 SET links = coalesce(links, 0) | durable.link_awaited()
 WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
-RETURNING id
+RETURNING id, state
 `
 
 type AwaitEndsParams struct {
 	Ids []uuid.UUID
 }
 
-// Has the ends of runs noted that are unfinished, or dead and may be retried, and returns their
-// ids. One that is executing is settled as always: its row is locked for a moment.
+type AwaitEndsRow struct {
+	ID    uuid.UUID
+	State int16
+}
+
+// Has the ends of runs noted, and the runs kept by retention, and returns their states. One that
+// is executing is settled as always: its row is locked for a moment.
 // Index: runs_pkey. Locks: the runs, with SKIP LOCKED, until the transaction ends.
 // Idempotent: a repeat finds the mark.
-func (q *Queries) AwaitEnds(ctx context.Context, arg AwaitEndsParams) ([]uuid.UUID, error) {
+func (q *Queries) AwaitEnds(ctx context.Context, arg AwaitEndsParams) ([]AwaitEndsRow, error) {
 	rows, err := q.db.Query(ctx, AwaitEnds, arg.Ids)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []uuid.UUID
+	var items []AwaitEndsRow
 	for rows.Next() {
-		var id uuid.UUID
-		if err := rows.Scan(&id); err != nil {
+		var i AwaitEndsRow
+		if err := rows.Scan(&i.ID, &i.State); err != nil {
 			return nil, err
 		}
-		items = append(items, id)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

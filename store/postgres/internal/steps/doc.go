@@ -38,9 +38,10 @@ type Waker interface {
 	Released(lane int32, limited bool, runs int)
 	// Noticed has a worker release a run that was sent an input.
 	Noticed(ctx context.Context, run store.RunID)
-	// Cancelled wakes workers for the places that cancelled runs have freed, and notifies
-	// those of running ones if a cancellation was requested.
-	Cancelled(ctx context.Context, freed []store.LineID, requested bool)
+	// Freed wakes workers for the places that cancelled runs have freed.
+	Freed(lines []store.LineID)
+	// CancelRequested notifies the workers of runs whose cancellation was requested.
+	CancelRequested(ctx context.Context)
 }
 
 // Steps is the room. Its methods may be called from many goroutines.

@@ -13,22 +13,11 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
-// Notice says what happened. The numbers are stored.
-type Notice int16
-
-// The kinds of notices.
-const (
-	NoticeInput  Notice = 0 // the run was sent an input
-	NoticeLook   Notice = 1 // the run has a new condition, or one of its sources has ended
-	NoticeEnded  Notice = 2 // the run has ended, or was deleted
-	NoticeOrphan Notice = 3 // the run's parent was cancelled
-)
-
 // notice says what happened to a run, or to one that it waits for.
 type notice struct {
 	named
 
-	kind   Notice
+	kind   rules.Notice
 	tries  int16
 	cursor uuid.UUID // of NoticeEnded: the waiters up to here were looked at
 	look   bool      // asked for by a worker: no notice has to be put back, as another one is there
@@ -53,11 +42,23 @@ func (s *Steps) Release(ctx context.Context, request store.ReleaseRequest) (stor
 			return result, nil
 		}
 	}
+	result, err = s.together(ctx, max(request.Limit, 1), looks)
+	if conn.RefusesRows(err) {
+		result, err = s.apart(ctx, max(request.Limit, 1), err)
+	}
+	if err != nil {
+		return store.ReleaseResult{Next: -1}, s.db.Fail("release", err)
+	}
+	return result, nil
+}
+
+// together takes notices, and does what they and the looks ask for, in one transaction.
+func (s *Steps) together(ctx context.Context, most int, looks []notice) (result store.ReleaseResult, err error) {
 	var r *round
 	err = s.db.InAloofTx(ctx, func(tx pgx.Tx) error {
 		result = store.ReleaseResult{Next: -1}
 		r = &round{s: s, tx: tx}
-		taken, next, err := s.take(ctx, tx, max(request.Limit, 1))
+		taken, next, err := s.take(ctx, tx, most)
 		if err != nil {
 			return err
 		}
@@ -71,16 +72,10 @@ func (s *Steps) Release(ctx context.Context, request store.ReleaseRequest) (stor
 		}
 		return err
 	})
-	if err != nil {
-		return store.ReleaseResult{Next: -1}, s.db.Fail("release", err)
+	if err == nil {
+		r.report(ctx, &result)
 	}
-	for _, lane := range r.due {
-		result.Released += lane.runs
-		s.wake.Released(lane.lane, lane.limited, lane.runs)
-	}
-	result.Ended = r.ended
-	s.wake.Cancelled(ctx, r.freed, r.requested)
-	return result, nil
+	return result, err
 }
 
 // arrived returns those of the looks whose inputs are there, or whose children have ended.
@@ -97,7 +92,7 @@ func (s *Steps) arrived(ctx context.Context, looks []store.Look) (found []notice
 		c.runs, c.names = append(c.runs, look.Run), append(c.names, look.Name)
 	}
 	b := s.db.Hot(ctx)
-	add := func(statement string, kind Notice, c *columns) {
+	add := func(statement string, kind rules.Notice, c *columns) {
 		if len(c.runs) == 0 {
 			return
 		}
@@ -105,8 +100,8 @@ func (s *Steps) arrived(ctx context.Context, looks []store.Look) (found []notice
 			return scanNamed(rows, func(at named) { found = append(found, notice{named: at, kind: kind, look: true}) })
 		})
 	}
-	add(queries.Arrived, NoticeInput, &inputs)
-	add(queries.ArrivedChildren, NoticeLook, &children)
+	add(queries.Arrived, rules.NoticeInput, &inputs)
+	add(queries.ArrivedChildren, rules.NoticeLook, &children)
 	err = s.db.Send(ctx, s.db.Aloof(), b)
 	return found, err
 }

@@ -14,9 +14,6 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
-// mostWaiters is at how many waiters of ended runs one release looks.
-const mostWaiters = 1000
-
 // round is one release: what was taken, what is known of it, and what is to be written.
 type round struct {
 	s  *Steps
@@ -26,11 +23,12 @@ type round struct {
 	awaiting map[uuid.UUID]bool           // it has what it waits for, an input or its children
 	edges    map[uuid.UUID][]rules.Judged // of dependents that were never executed
 
-	back  noticed
-	free  conn.UUIDs
-	met   edgeColumns
-	never map[string]*placed // runs to be cancelled, by reason; false: in ready, true: in waiting
-	asked conn.UUIDs         // running children of cancelled parents
+	back   noticed
+	free   conn.UUIDs
+	met    edgeColumns
+	never  map[string]*placed // runs to be cancelled, by reason
+	doomed map[uuid.UUID]bool // these: they are not made due, whatever else happened to them
+	asked  conn.UUIDs         // running children of cancelled parents
 
 	due       []released
 	ended     int
@@ -76,7 +74,14 @@ func (r *round) do(ctx context.Context, taken []notice) (again time.Duration, er
 		return -1, err
 	}
 	for i := range looks {
-		r.decide(&looks[i], unseen)
+		if looks[i].kind == rules.NoticeOrphan {
+			r.orphaned(&looks[i])
+		}
+	}
+	for i := range looks {
+		if looks[i].kind != rules.NoticeOrphan && !r.doomed[looks[i].run] {
+			r.decide(&looks[i], unseen)
+		}
 	}
 	if err := r.write(ctx); err != nil {
 		return -1, err
@@ -87,17 +92,30 @@ func (r *round) do(ctx context.Context, taken []notice) (again time.Duration, er
 	return conn.FromMicro(slices.Min(r.back.pauses)), nil
 }
 
+// report says what the round has done, once it is committed.
+func (r *round) report(ctx context.Context, result *store.ReleaseResult) {
+	for _, lane := range r.due {
+		result.Released += lane.runs
+		r.s.wake.Released(lane.lane, lane.limited, lane.runs)
+	}
+	result.Ended += r.ended
+	r.s.wake.Freed(r.freed)
+	if r.requested {
+		r.s.wake.CancelRequested(ctx)
+	}
+}
+
 // expand replaces notices of ended runs by looks at those that wait for them. Where one has more
 // waiters than a round looks at, its notice is put back with a cursor.
 func (r *round) expand(ctx context.Context, taken []notice) (looks []notice, err error) {
 	b := r.s.db.NewBatch()
 	seen := map[uuid.UUID]bool{}
 	for _, n := range taken {
-		if n.kind != NoticeEnded {
+		if n.kind != rules.NoticeEnded {
 			looks = append(looks, n)
 			continue
 		}
-		b.Add(queries.WaitersOf, n.run, n.cursor, mostWaiters).Query(func(rows pgx.Rows) error {
+		b.Add(queries.WaitersOf, n.run, n.cursor, rules.MostWaiters).Query(func(rows pgx.Rows) error {
 			found := 0
 			last := n
 			err := conn.ScanIDs(rows, func(id uuid.UUID) {
@@ -105,10 +123,10 @@ func (r *round) expand(ctx context.Context, taken []notice) (looks []notice, err
 				last.cursor = id
 				if !seen[id] {
 					seen[id] = true
-					looks = append(looks, notice{named: named{run: id}, kind: NoticeLook})
+					looks = append(looks, notice{named: named{run: id}, kind: rules.NoticeLook})
 				}
 			})
-			if found == mostWaiters {
+			if found == rules.MostWaiters {
 				r.back.put(last, 0)
 			}
 			return err
@@ -142,7 +160,7 @@ func (r *round) lock(ctx context.Context, looks []notice) error {
 		return rows.Err()
 	})
 	b.Add(queries.Awaiting, ids, names).Query(await)
-	if slices.ContainsFunc(looks, func(n notice) bool { return n.kind == NoticeLook }) {
+	if slices.ContainsFunc(looks, func(n notice) bool { return n.kind == rules.NoticeLook }) {
 		b.Add(queries.AwaitingChildren, ids).Query(await)
 		b.Add(queries.EdgesOfWaiters, ids).Query(r.scanEdges)
 	}
@@ -163,8 +181,9 @@ func (r *round) scanEdges(rows pgx.Rows) error {
 	return rows.Err()
 }
 
-// awaitEnds has the ends of sources noted that are still to decide, and returns the sources of which it is not
-// known that they will be: another transaction has them.
+// awaitEnds marks the sources of dependents: their ends leave notices, and retention keeps them.
+// It returns those whose ends are still to decide and may be missed, as another transaction has
+// them or has just ended them.
 func (r *round) awaitEnds(ctx context.Context) (unseen map[uuid.UUID]bool, err error) {
 	unseen = map[uuid.UUID]bool{}
 	var ids conn.UUIDs
@@ -173,8 +192,8 @@ func (r *round) awaitEnds(ctx context.Context) (unseen map[uuid.UUID]bool, err e
 			continue
 		}
 		for i := range edges {
-			if edge := &edges[i]; edge.Open() && !edge.Noted && !unseen[edge.Source] {
-				unseen[edge.Source] = true
+			if edge := &edges[i]; edge.Found && !edge.Noted {
+				unseen[edge.Source] = unseen[edge.Source] || edge.Open()
 				ids = append(ids, edge.Source)
 			}
 		}
@@ -184,20 +203,40 @@ func (r *round) awaitEnds(ctx context.Context) (unseen map[uuid.UUID]bool, err e
 	}
 	b := r.s.db.NewBatch()
 	b.Add(queries.AwaitEnds, ids).Query(func(rows pgx.Rows) error {
-		return conn.ScanIDs(rows, func(id uuid.UUID) { delete(unseen, id) })
+		for rows.Next() {
+			var id uuid.UUID
+			var state store.State
+			if err := rows.Scan(&id, &state); err != nil {
+				return err
+			}
+			if unseen[id] = unseen[id] && state != store.Dead && state.Terminal(); !unseen[id] {
+				delete(unseen, id)
+			}
+		}
+		return rows.Err()
 	})
 	return unseen, r.s.db.Send(ctx, r.tx, b)
 }
 
-// decide says what becomes of the run of a notice.
+// orphaned says what becomes of a child whose parent was cancelled.
+func (r *round) orphaned(n *notice) {
+	p, found := r.places[n.run]
+	switch {
+	case !found || p.state.Terminal():
+	case p.state == store.Running:
+		r.asked = append(r.asked, n.run)
+	case p.locked:
+		r.cancel(n.run, rules.ParentCancelled)
+	default:
+		r.back.add(*n)
+	}
+}
+
+// decide says what becomes of the run of another notice.
 func (r *round) decide(n *notice, unseen map[uuid.UUID]bool) {
 	p, found := r.places[n.run]
 	switch {
 	case !found || p.state.Terminal():
-	case n.kind == NoticeOrphan && p.state == store.Running:
-		r.asked = append(r.asked, n.run)
-	case n.kind == NoticeOrphan && p.locked:
-		r.cancel(n.run, rules.ParentCancelled)
 	case p.locked && r.awaiting[n.run]:
 		r.free = append(r.free, n.run)
 	case p.locked:
@@ -211,7 +250,7 @@ func (r *round) decide(n *notice, unseen map[uuid.UUID]bool) {
 // waits for when it is executed next.
 func (r *round) judge(n *notice, unseen map[uuid.UUID]bool) {
 	edges := r.edges[n.run]
-	if len(edges) == 0 || n.kind != NoticeLook {
+	if len(edges) == 0 || n.kind != rules.NoticeLook {
 		return
 	}
 	for i := range edges {
@@ -225,7 +264,7 @@ func (r *round) judge(n *notice, unseen map[uuid.UUID]bool) {
 		r.cancel(n.run, judgement.Never)
 	case judgement.Free:
 		r.free = append(r.free, n.run)
-	case slices.ContainsFunc(edges, func(edge rules.Judged) bool { return unseen[edge.Source] }):
+	case slices.ContainsFunc(edges, func(edge rules.Judged) bool { return edge.Open() && unseen[edge.Source] }):
 		r.back.add(*n)
 	}
 }
@@ -233,8 +272,9 @@ func (r *round) judge(n *notice, unseen map[uuid.UUID]bool) {
 // cancel has a locked run cancelled.
 func (r *round) cancel(id uuid.UUID, reason string) {
 	if r.never == nil {
-		r.never = map[string]*placed{}
+		r.never, r.doomed = map[string]*placed{}, map[uuid.UUID]bool{}
 	}
+	r.doomed[id] = true
 	if r.never[reason] == nil {
 		r.never[reason] = &placed{}
 	}
@@ -273,8 +313,13 @@ func (r *round) write(ctx context.Context) error {
 		}
 	}
 	for _, id := range r.asked { // another transaction has it
-		r.back.add(notice{named: named{run: id}, kind: NoticeOrphan})
+		r.back.add(notice{named: named{run: id}, kind: rules.NoticeOrphan})
 	}
+	return r.putBack(ctx)
+}
+
+// putBack has notices looked at again.
+func (r *round) putBack(ctx context.Context) error {
 	if len(r.back.runs) == 0 {
 		return nil
 	}
