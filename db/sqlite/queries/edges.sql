@@ -22,7 +22,7 @@ SET links = coalesce(links, 0) | @link
 WHERE id = @id;
 
 -- name: WaitersOf :many
--- Index: edges_source, from a cursor on.
+-- Index: edges_source, behind a cursor.
 SELECT DISTINCT waiter
 FROM edges
 WHERE source = @source

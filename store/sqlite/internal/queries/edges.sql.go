@@ -441,7 +441,7 @@ type WaitersOfParams struct {
 	Most   int64
 }
 
-// Index: edges_source, from a cursor on.
+// Index: edges_source, behind a cursor.
 func (q *Queries) WaitersOf(ctx context.Context, arg WaitersOfParams) ([][]byte, error) {
 	rows, err := q.query(ctx, q.waitersOfStmt, waitersOf, arg.Source, arg.After, arg.Most)
 	if err != nil {
