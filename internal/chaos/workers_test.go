@@ -68,8 +68,10 @@ func killStopTerminate(t *testing.T, dsn string, timed bool) {
 		r := record(t, db, id)
 		require.Equal(t, 1, r.Attempt, "an interruption charges no attempt: %v", failures(r))
 		require.Empty(t, failures(r))
-		if _, own := ofStopped[id]; timed || !own {
+		if timed {
 			require.Equal(t, "rescuer", *r.Worker)
+		} else { // the one that lets go of the file may be the first to find what others have left
+			require.Contains(t, []string{"rescuer", "stopped"}, *r.Worker)
 		}
 	}
 	for id := range ofKilled {

@@ -62,7 +62,9 @@ func TestReleaseOfDependentsGoesAroundARunThatCannotBeChanged(t *testing.T) {
 	id, claimed := claim(t, s, 1)
 	_, err = s.Settle(t.Context(), succeed(id, claimed))
 	require.NoError(t, err)
-	due := func() int { return count(t, db, "SELECT count(*) FROM runs WHERE state = 0 AND due_at < 4000000000000000") }
+	due := func() int {
+		return count(t, db, "SELECT count(*) FROM runs WHERE state = 0 AND due_at < 4000000000000000")
+	}
 	release := func(want int) {
 		require.Eventually(t, func() bool {
 			_, err := s.Release(t.Context(), store.ReleaseRequest{Limit: 100})
