@@ -49,19 +49,26 @@ func (w *Want) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%q is not what can be wanted of a run: want succeeded, ended or failed", text)
 }
 
-// Condition is what must have become of other runs, its sources, before a run is due. A run with
-// conditions is a dependent: pending, and due when all of them are met. What was met stays met,
-// and a dependent that was released stays released. One of which a condition can never be met is
-// cancelled, with the reason.
+// Condition is what must have become of other runs and batches, its sources, before a run is due. A
+// run with conditions is a dependent: pending, and due when all of them are met. What was met stays
+// met, and a dependent that was released stays released. One of which a condition can never be met
+// is cancelled, with the reason.
 //
-//	the source is       Succeeded           Ended   Failed
-//	succeeded           met                 met     never
-//	dead                not yet: it holds   met     met
-//	cancelled, deleted  never               met     met
+//	the source is                   Succeeded           Ended    Failed
+//	succeeded                       met                 met      never
+//	dead                            not yet: it holds   met      met
+//	cancelled, deleted              never               met      met
+//	a batch whose members run       not yet             not yet  met by the first that fails
+//	a batch that ended with dead    not yet: it holds   met      met
+//	one with cancelled, cancelled   never               met      met
 type Condition struct {
-	Want Want
-	Runs []RunID // of WantSucceeded and WantEnded: all of them; of WantFailed: any of them
+	Want    Want
+	Runs    []RunID    // of WantSucceeded and WantEnded: all of them; of WantFailed: any of them
+	Batches []NewBatch // likewise
 }
+
+// Sources is how many sources the condition has.
+func (c *Condition) Sources() int { return len(c.Runs) + len(c.Batches) }
 
 // RunOutcome is how a run has ended, if it has.
 type RunOutcome struct {
@@ -79,6 +86,7 @@ type Link struct {
 	Job   string
 	State State
 	Found bool // the other one exists
+	Batch bool // it is a batch; State is succeeded, dead, cancelled or running, as the batch is
 	Want  Want
 	AnyOf int    // not zero: one of those with the same number is enough
 	Met   bool   // of a dependent
@@ -98,6 +106,7 @@ const MaxLinks = 200
 const (
 	LinkAwaited = 1 // its end is noted: others wait for it
 	LinkParent  = 2 // it has children, which are cancelled with it
+	LinkMember  = 4 // it belongs to a batch, which counts its ends
 )
 
 // Linker reads what runs have to do with each other.
@@ -118,16 +127,27 @@ func (r *NewRun) waitFaults() (faults []error) {
 			faults = append(faults, errors.New("a child has neither a unique key nor conditions: its name makes it once"))
 		}
 	}
+	if r.Batch != nil {
+		if err := r.Batch.check(); err != nil {
+			faults = append(faults, err)
+		}
+	}
 	if len(r.DependsOn) == 0 {
 		return faults
 	}
 	sources := 0
-	for _, c := range r.DependsOn {
-		sources += len(c.Runs)
+	for i := range r.DependsOn {
+		c := &r.DependsOn[i]
+		sources += c.Sources()
+		for k := range c.Batches {
+			if err := c.Batches[k].check(); err != nil {
+				faults = append(faults, err)
+			}
+		}
 		switch {
 		case c.Want < WantSucceeded || c.Want > WantFailed:
 			faults = append(faults, fmt.Errorf("condition %s is unknown", c.Want))
-		case len(c.Runs) == 0:
+		case c.Sources() == 0:
 			faults = append(faults, fmt.Errorf("condition %s names no run", c.Want))
 		case slices.Contains(c.Runs, uuid.Nil):
 			faults = append(faults, fmt.Errorf("condition %s names a run without an id", c.Want))
@@ -136,7 +156,7 @@ func (r *NewRun) waitFaults() (faults []error) {
 		}
 	}
 	if sources > MaxSources {
-		faults = append(faults, fmt.Errorf("depends on %d runs: want at most %d; let a run in between depend on some of them", sources, MaxSources))
+		faults = append(faults, fmt.Errorf("depends on %d runs and batches: want at most %d; let a run in between depend on some of them", sources, MaxSources))
 	}
 	if r.After != 0 || !r.At.IsZero() {
 		faults = append(faults, errors.New("a run that depends on others is due when they have ended: it has neither At nor After"))

@@ -49,6 +49,7 @@ type NewRun struct {
 	Limits      []LimitUse    // at most MaxRunLimits, each of another limit and key; none: the run is not limited
 	DependsOn   []Condition   // at most MaxSources sources; none: it is due at At
 	ChildOf     string        // the step of the holder that waits for it, for EnqueueUnder; empty: none does
+	Batch       *NewBatch     // the batch that it belongs to; nil: none
 
 	written []byte // Args as encoding/json wrote them: they are JSON while Args are these
 	fault   error  // found while it was created; reported by Enqueue
@@ -109,9 +110,9 @@ func CheckRuns(runs []NewRun) error {
 	return fmt.Errorf("%w: %w", ErrInvalid, errors.Join(faults...))
 }
 
-// IsLinked reports whether the run waits for others, or another one waits for it from the
-// beginning.
-func (r *NewRun) IsLinked() bool { return len(r.DependsOn) > 0 || r.ChildOf != "" }
+// IsLinked reports whether the run waits for others, another one waits for it from the beginning,
+// or it belongs to a batch.
+func (r *NewRun) IsLinked() bool { return len(r.DependsOn) > 0 || r.ChildOf != "" || r.Batch != nil }
 
 // AnyLinked reports whether one of the runs is linked.
 func AnyLinked(runs []NewRun) bool {

@@ -35,6 +35,8 @@ type Store interface {
 	Stepper
 	Releaser
 	Linker
+	Batches
+	BatchWaiter
 	Sweeper
 	Controls
 	Sessions

@@ -13,8 +13,8 @@ import (
 
 // Edge is one end that a run waits for, as it is stored.
 type Edge struct {
-	Waiter, Source store.RunID
-	Want           store.Want
+	Waiter, Source store.RunID // the source may be a batch: see Want
+	Want           EdgeWant
 	AnyOf          int // 0: it is needed; else one of those with the same number is
 	Met            bool
 	Name           string // of the waiter's step; empty: the waiter is a dependent
@@ -24,16 +24,26 @@ type Edge struct {
 // own, so the stored text grows with the sources alone.
 func EdgesOf(run *store.NewRun) (edges []Edge) {
 	seen := map[Edge]bool{}
-	for i, c := range run.DependsOn {
-		edge := Edge{Waiter: run.ID, Want: c.Want}
-		if c.Want == store.WantFailed && len(c.Runs) > 1 {
+	add := func(edge Edge) {
+		if !seen[edge] {
+			seen[edge] = true
+			edges = append(edges, edge)
+		}
+	}
+	for i := range run.DependsOn {
+		c := &run.DependsOn[i]
+		edge := Edge{Waiter: run.ID}
+		if c.Want == store.WantFailed && c.Sources() > 1 {
 			edge.AnyOf = i + 1
 		}
+		edge.Want = WantOf(c.Want, false)
 		for _, edge.Source = range c.Runs {
-			if !seen[edge] {
-				seen[edge] = true
-				edges = append(edges, edge)
-			}
+			add(edge)
+		}
+		edge.Want = WantOf(c.Want, true)
+		for k := range c.Batches {
+			edge.Source = c.Batches[k].ID
+			add(edge)
 		}
 	}
 	return edges
@@ -99,25 +109,38 @@ type Judged struct {
 	Edge
 
 	Fate  Fate
-	State store.State // of the source
+	State store.State // of the source; see BatchAsRun
 	Found bool        // the source exists
 	Noted bool        // the end of the source will leave a notice
+
+	ended, failed bool // of a batch: it had ended, or failed, whatever it is now
 }
 
 // Judge sets the fate of the edge. What was met stays met.
 func (e *Judged) Judge() {
 	e.Fate = Unmet
-	succeeded, ended := e.Found && e.State == store.Succeeded, !e.Found || e.State.Terminal()
+	succeeded := e.Found && e.State == store.Succeeded
+	ended := !e.Found || e.State.Terminal() || e.ended
+	met := e.Met
+	switch e.Want.Want() {
+	case store.WantSucceeded:
+		met = met || succeeded
+	case store.WantEnded:
+		met = met || ended
+	case store.WantFailed:
+		met = met || e.failed || ended && !succeeded
+	}
 	switch {
-	case e.Met, e.Want == store.WantEnded && ended, e.Want == store.WantSucceeded && succeeded, e.Want == store.WantFailed && ended && !succeeded:
+	case met:
 		e.Fate = Met
-	case e.Want == store.WantFailed && succeeded, e.Want == store.WantSucceeded && ended && !e.holds():
+	case e.Want.Want() == store.WantFailed && succeeded, e.Want.Want() == store.WantSucceeded && ended && !e.holds():
 		e.Fate = Never
 	}
 }
 
-// holds reports whether the source is dead, and may be retried.
-func (e *Judged) holds() bool { return e.Found && e.State == store.Dead }
+// holds reports whether the source is dead, and may be retried, or is a batch of which a dead member
+// was.
+func (e *Judged) holds() bool { return e.Found && (e.State == store.Dead || !e.State.Terminal()) }
 
 // Open reports whether an end of the source is still to decide about the edge. That of a dead one
 // is, as it may be retried.
@@ -155,7 +178,7 @@ func JudgeDependent(edges []Judged) Judgement {
 		switch anyOf[edges[i].AnyOf] {
 		case Never:
 			if edges[i].AnyOf != 0 {
-				never = "none of the runs that it waits for the failure of has failed"
+				never = "none of the sources for whose failure it waits has failed"
 			}
 		case Unmet:
 			free = free && edges[i].AnyOf == 0
@@ -170,13 +193,19 @@ func JudgeDependent(edges []Judged) Judgement {
 
 // why says why an edge can never be met.
 func (e *Judged) why() string {
+	source := "run " + e.Source.String()
+	if e.Want.Batch() {
+		source = "batch " + e.Source.String()
+	}
 	switch {
 	case !e.Found:
-		return fmt.Sprintf("run %s, which it depends on, was deleted", e.Source)
-	case e.State == store.Cancelled:
-		return fmt.Sprintf("run %s, which it depends on, was cancelled", e.Source)
+		return source + ", which it depends on, was deleted"
+	case e.State != store.Cancelled:
+		return source + ", for whose failure it waits, has succeeded"
+	case e.Want.Batch():
+		return source + ", which it depends on, was cancelled, or some of its members were"
 	default:
-		return fmt.Sprintf("run %s, for whose failure it waits, has succeeded", e.Source)
+		return source + ", which it depends on, was cancelled"
 	}
 }
 

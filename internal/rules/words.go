@@ -24,6 +24,7 @@ const (
 	KindBulk     = "bulk" // all runs of a filter
 	KindQueue    = "queue"
 	KindSchedule = "schedule"
+	KindBatch    = "batch"
 )
 
 // The words of the audit log for what a store.RunAction, store.QueueAction or
@@ -33,6 +34,7 @@ const (
 	Edited        = "edited"                        // likewise
 	Reruns        = "rerun"                         // a run was made after another one
 	Reveals       = "reveal"                        // what is hidden of a run was shown
+	Cancels       = "cancel"                        // a batch
 	SessionEnds   = "end"                           // a person has logged out
 	OrphanPaused  = "paused, no worker declares it" // by Orphan
 	OrphanResumed = "resumed, it is declared again" // by Orphan

@@ -23,14 +23,14 @@ func (s *Store) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Rece
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := errors.Join(s.checkLimits(runs), s.checkSources(runs)); err != nil {
+	if err := errors.Join(s.checkLimits(runs), s.checkSources(runs), s.checkBatches(nil, runs)); err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
-	return s.take(runs), nil
+	return s.take(nil, runs), nil
 }
 
-// take stores runs that have been checked. The caller holds mu.
-func (s *Store) take(runs []store.NewRun) []store.Receipt {
+// take stores runs that have been checked; those of a handler for the holder. The caller holds mu.
+func (s *Store) take(holder *run, runs []store.NewRun) []store.Receipt {
 	if store.AnyLinked(runs) {
 		runs = rules.Held(runs)
 	}
@@ -39,6 +39,7 @@ func (s *Store) take(runs []store.NewRun) []store.Receipt {
 	for i := range runs {
 		receipts[i] = s.enqueue(&runs[i], now)
 	}
+	s.gather(holder, runs, receipts, now)
 	if len(runs) > 0 {
 		s.hint()
 	}

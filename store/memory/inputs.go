@@ -174,6 +174,9 @@ func (s *Store) releaseNoticed(looks []store.Look, now time.Time) store.ReleaseR
 			result.Next = max(in, 0)
 		}
 	}
+	if in := s.batchTimer(now); in >= 0 && (result.Next < 0 || in < result.Next) {
+		result.Next = in
+	}
 	return result
 }
 

@@ -55,7 +55,7 @@ func (s *Store) takeIn(parent *run, runs []store.NewRun) {
 		if n.ChildOf == "" || parent.isParentOf(n.ID, n.ChildOf) {
 			continue
 		}
-		edge := rules.Edge{Waiter: parent.id, Source: n.ID, Want: store.WantEnded, Name: n.ChildOf}
+		edge := rules.Edge{Waiter: parent.id, Source: n.ID, Want: rules.WantOf(store.WantEnded, false), Name: n.ChildOf}
 		parent.edges = append(slices.Clone(parent.edges), edge)
 		s.noteWaiter(parent)
 	}
@@ -70,7 +70,7 @@ func (s *Store) isLinked(r *run) bool {
 	if slices.ContainsFunc(r.edges, func(e rules.Edge) bool { return e.Name != "" }) {
 		return true
 	}
-	return s.awaited[r.id]
+	return s.awaited[r.id] || s.inBatch(r)
 }
 
 func (r *run) waitsFor(id store.RunID) bool {
@@ -79,6 +79,9 @@ func (r *run) waitsFor(id store.RunID) bool {
 
 // isNeeded reports whether an unfinished run waits for a source, or may want its result.
 func (s *Store) isNeeded(source *run) bool {
+	if s.inBatch(source) {
+		return true
+	}
 	if source.state == store.Dead {
 		return false
 	}
@@ -105,7 +108,8 @@ func (r *run) holdAgain() bool {
 // releaseLinked makes due what waits for runs that have ended, and cancels what never can be.
 func (s *Store) releaseLinked(now time.Time) (released, ended int) {
 	for changed := true; changed; {
-		changed = false
+		gone, told := s.decideBatches(now)
+		ended, changed = ended+gone, told
 		for orphans := s.orphans; len(orphans) > 0; orphans = orphans[1:] {
 			s.orphans = orphans[1:]
 			if r := s.runs[orphans[0]]; r != nil && !r.state.Terminal() && r.cancel == "" {
@@ -142,10 +146,18 @@ func (s *Store) releaseLinked(now time.Time) (released, ended int) {
 func (s *Store) childrenCame(r *run) bool {
 	return slices.ContainsFunc(r.steps, func(step store.StepRecord) bool {
 		return step.Kind == store.StepChildren && !slices.ContainsFunc(r.edges, func(e rules.Edge) bool {
-			child := s.runs[e.Source]
-			return e.Name == step.Name && child != nil && !child.state.Terminal()
+			return e.Name == step.Name && s.isUnfinished(&e)
 		})
 	})
+}
+
+// isUnfinished reports whether a child of a handler, or its batch, has not ended.
+func (s *Store) isUnfinished(e *rules.Edge) bool {
+	if b := s.batches[e.Source]; e.Want.Batch() {
+		return b != nil && b.EndedAt == nil
+	}
+	child := s.runs[e.Source]
+	return child != nil && !child.state.Terminal()
 }
 
 // judge decides about a dependent, and keeps what is met.
@@ -157,7 +169,11 @@ func (s *Store) judge(r *run) (free bool, never string) {
 			continue
 		}
 		j := rules.Judged{Edge: edges[i]}
-		if source := s.runs[j.Source]; source != nil {
+		source, b := s.runs[j.Source], s.batches[j.Source]
+		switch {
+		case j.Want.Batch() && b != nil:
+			j.OfBatch(&b.Batch)
+		case source != nil:
 			j.Found, j.State = true, source.state
 		}
 		j.Judge()
@@ -187,10 +203,15 @@ func (s *Store) Outcomes(ctx context.Context, ids []store.RunID) ([]store.RunOut
 	found := map[store.RunID]store.RunOutcome{}
 	for _, id := range ids {
 		if r := s.runs[id]; r != nil {
-			found[id] = store.RunOutcome{ID: id, Found: true, Job: r.lane.name.job, State: r.state, Result: bytes.Clone(r.result), Reason: r.reason}
+			found[id] = s.outcome(r)
 		}
 	}
 	return rules.OutcomesInOrder(ids, found), nil
+}
+
+// outcome is how a run has ended, if it has.
+func (s *Store) outcome(r *run) store.RunOutcome {
+	return store.RunOutcome{ID: r.id, Found: true, Job: r.lane.name.job, State: r.state, Result: bytes.Clone(r.result), Reason: r.reason}
 }
 
 // Links returns what a run waits for, and who waits for it.
@@ -204,12 +225,12 @@ func (s *Store) Links(ctx context.Context, id store.RunID) (store.RunLinks, erro
 	for _, r := range s.byID {
 		for i := range r.edges {
 			e := &r.edges[i]
-			link := store.Link{Want: e.Want, AnyOf: e.AnyOf, Met: e.Met, Name: e.Name}
-			if r.id == id {
-				links.WaitsFor = append(links.WaitsFor, s.linked(link, e.Source))
-			}
+			link := store.Link{Want: e.Want.Want(), AnyOf: e.AnyOf, Met: e.Met, Name: e.Name}
 			if e.Source == id {
 				links.WaitedFor = append(links.WaitedFor, s.linked(link, r.id))
+			}
+			if link.Batch = e.Want.Batch(); r.id == id {
+				links.WaitsFor = append(links.WaitsFor, s.linked(link, e.Source))
 			}
 		}
 	}
@@ -217,9 +238,13 @@ func (s *Store) Links(ctx context.Context, id store.RunID) (store.RunLinks, erro
 	return links, nil
 }
 
-// linked completes a link with what the run at its other end is.
+// linked completes a link with what is at its other end.
 func (s *Store) linked(link store.Link, other store.RunID) store.Link {
 	link.Run = other
+	if b := s.batches[other]; link.Batch && b != nil {
+		link.Found, link.Job, link.State = true, b.Name, rules.BatchAsRun(&b.Batch)
+		return link
+	}
 	if r := s.runs[other]; r != nil {
 		link.Found, link.Job, link.State = true, r.lane.name.job, r.state
 	}

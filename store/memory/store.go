@@ -59,6 +59,9 @@ type Store struct {
 	awaited map[store.RunID]bool // their sources
 	orphans []store.RunID        // children of cancelled parents, to be cancelled
 
+	batches map[store.BatchID]*batch
+	made    []store.BatchID // all of them, in the order in which they were made
+
 	places    map[string][]*place         // of each lock ever asked for
 	refused   map[lease.ClaimID]time.Time // claims of locks that were given back before they came, and until when
 	forced    []lock.ForceRecord
@@ -82,6 +85,7 @@ func New(config Config) *Store {
 		leases:      make(map[lease.ClaimID]*held),
 		keys:        make(map[keyName]*keyHolder),
 		awaited:     make(map[store.RunID]bool),
+		batches:     make(map[store.BatchID]*batch),
 		jobs:        make(map[string]store.JobInfo),
 		jobCodes:    make(map[string]*string),
 		workers:     make(map[uuid.UUID]workerInfo),
@@ -122,6 +126,7 @@ type run struct {
 	metadata    store.Metadata
 	trace       string
 	key         string          // it was enqueued with; empty: none
+	batch       store.BatchID   // the zero ID: none
 	schedule    string          // the empty name: none
 	generation  int64           // of the schedule
 	occurrence  string          // of the schedule; empty: asked for by an operator

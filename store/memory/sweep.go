@@ -53,6 +53,7 @@ func (s *Store) Sweep(ctx context.Context, request store.SweepRequest) (store.Sw
 	}
 	if done.Done = to == len(s.byID); done.Done {
 		s.sweep = sweep{}
+		s.forgetBatches(&request, now)
 		s.forgetWorkers(now)
 		s.forgetGates(now)
 		s.forgetChanges(now.Add(-rules.Kept(request.RetentionAudit)))

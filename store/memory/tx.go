@@ -53,10 +53,10 @@ func (s *Store) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...s
 	if s.verdict(holder.Run, holder.Claim) != store.Applied {
 		return nil, fmt.Errorf("enqueue under run %s: %w", holder.Run, lease.ErrLost)
 	}
-	if err := errors.Join(s.checkLimits(runs), s.checkSources(runs), s.checkChildren(holder.Run, runs)); err != nil {
+	if err := errors.Join(s.checkLimits(runs), s.checkSources(runs), s.checkChildren(holder.Run, runs), s.checkBatches(s.runs[holder.Run], runs)); err != nil {
 		return nil, fmt.Errorf("enqueue under run %s: %w", holder.Run, err)
 	}
-	receipts := s.take(runs)
+	receipts := s.take(s.runs[holder.Run], runs)
 	s.takeIn(s.runs[holder.Run], runs)
 	return receipts, nil
 }
@@ -81,7 +81,7 @@ func (t *Tx) commit() error {
 			return fmt.Errorf("commit: run %s: %w", id, lease.ErrLost)
 		}
 	}
-	if !slices.Equal(t.after().take(t.runs), t.receipts) {
+	if !slices.Equal(t.after().take(nil, t.runs), t.receipts) {
 		return fmt.Errorf("commit: a unique key of one of the runs has changed hands since it was enqueued: %w", store.ErrConflict)
 	}
 	if err := t.checkSchedules(); err != nil {
@@ -95,7 +95,7 @@ func (t *Tx) commit() error {
 		r := s.runs[id]
 		s.end(r, r.worker, &store.Outcome{Kind: store.Success, Result: c.Result, Log: c.Log}, now)
 	}
-	s.take(t.runs)
+	s.take(nil, t.runs)
 	s.hintIf(t.sendAll(now))
 	return t.changeSchedules()
 }
@@ -118,15 +118,15 @@ func (t *Tx) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Receipt
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
 	shadow := t.after()
-	shadow.take(t.runs)
-	if err := shadow.checkSources(runs); err != nil {
+	shadow.take(nil, t.runs)
+	if err := errors.Join(shadow.checkSources(runs), shadow.checkBatches(nil, runs)); err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
 	fixed := make([]store.NewRun, len(runs))
 	for i := range runs {
 		fixed[i] = t.fixed(runs[i])
 	}
-	receipts := shadow.take(fixed)
+	receipts := shadow.take(nil, fixed)
 	t.runs, t.receipts = append(t.runs, fixed...), append(t.receipts, receipts...)
 	return slices.Clone(receipts), nil
 }
@@ -203,7 +203,7 @@ func (t *Tx) seen() *Store {
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
 	shadow := t.after()
-	shadow.take(t.runs)
+	shadow.take(nil, t.runs)
 	return shadow
 }
 
@@ -234,6 +234,9 @@ func (t *Tx) after() *Store {
 	for name, holder := range s.keys {
 		c := *holder
 		shadow.keys[name] = &c
+	}
+	for id, b := range s.batches {
+		shadow.batches[id] = &batch{Batch: b.Batch, members: slices.Clone(b.members)}
 	}
 	for id, c := range t.done {
 		r := shadow.runs[id]

@@ -60,6 +60,11 @@ func (f *fixture) releaseAll() {
 // ends settles one of the runs that are due, and hands the others back.
 func (f *fixture) ends(id store.RunID, kind store.OutcomeKind) {
 	f.t.Helper()
+	f.settles(id, store.Outcome{Kind: kind, Error: "broken"})
+}
+
+func (f *fixture) settles(id store.RunID, with store.Outcome) {
+	f.t.Helper()
 	worker := newWorker("w")
 	claim, claimed := f.claim(worker, 100)
 	settlement := store.Settlement{Claim: claim, Worker: worker, Last: true}
@@ -67,7 +72,7 @@ func (f *fixture) ends(id store.RunID, kind store.OutcomeKind) {
 	for i := range claimed {
 		outcome := store.Outcome{Kind: store.HandedBack}
 		if claimed[i].ID == id {
-			found, outcome = true, store.Outcome{Kind: kind, Error: "broken"}
+			found, outcome = true, with
 		}
 		settlement.Runs = append(settlement.Runs, store.Settled{ID: claimed[i].ID, Outcome: outcome})
 	}

@@ -78,6 +78,7 @@ func TestStore(t *testing.T, backend Backend) {
 		"steps":      stepTests(),
 		"inputs":     inputTests(),
 		"links":      linkTests(),
+		"batches":    batchTests(),
 	}
 	if backend.Deaf {
 		delete(groups, "listen")

@@ -190,6 +190,18 @@ func stepCalls() map[string]func(*call) error {
 			_, err := c.store.Links(c.ctx, store.NewRunID())
 			return err
 		},
+		"Batch":   func(c *call) error { _, err := c.store.Batch(c.ctx, store.NewRunID()); return err },
+		"Batches": func(c *call) error { _, err := c.store.Batches(c.ctx, store.BatchFilter{}); return err },
+		"Members": func(c *call) error {
+			_, err := c.store.Members(c.ctx, store.NewRunID(), store.RunID{}, 10)
+			return err
+		},
+		"CloseBatch":  func(c *call) error { return c.store.CloseBatch(c.ctx, store.NewRunID()) },
+		"CancelBatch": func(c *call) error { return c.store.CancelBatch(c.ctx, store.BatchCancel{ID: store.NewRunID()}) },
+		"AwaitBatch": held(func(c *call, holder store.Holder) error {
+			_, err := c.store.AwaitBatch(c.ctx, holder, store.NewRunID(), "a")
+			return err
+		}),
 		"Outcomes": func(c *call) error {
 			_, err := c.store.Outcomes(c.ctx, []store.RunID{store.NewRunID()})
 			return err
