@@ -218,18 +218,18 @@ create table durable.notices (
     cursor uuid,
     tries  smallint not null default 0,     -- how often it was put back
     -- 0 the run was sent an input, 1 it has a new condition, 2 it has ended or was deleted, 3 its
-    -- parent was cancelled
+    -- parent was cancelled, 4 its batch was
     kind   smallint not null default 0,
     name   text collate "C" not null default '' -- of the input
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
 create unique index notices_order on durable.notices (due_at, id);
 alter table durable.notices replica identity using index notices_order;
 
--- What runs wait for that is the end of another run, as long as the one that waits.
+-- What runs wait for that is the end of another run, or of a batch, as long as the one that waits.
 create table durable.edges (
     waiter uuid not null,
     source uuid not null,
-    wants  smallint not null,               -- store.Want
+    wants  smallint not null,               -- rules.EdgeWant
     -- 0: it is needed; else one of those with the same number is
     any_of smallint not null default 0,
     met    boolean not null default false,  -- of a dependent; for ever
@@ -239,6 +239,54 @@ create table durable.edges (
     primary key (waiter, name, any_of, source, wants)
 );
 create index edges_source on durable.edges (source, waiter);
+
+-- Which runs belong to a batch: the rows go with the runs, and before them when the batch is no
+-- longer kept. Its members are kept until then.
+create table durable.members (
+    run_id uuid primary key,
+    batch  uuid not null
+);
+create unique index members_batch on durable.members (batch, run_id);
+
+-- Runs that are counted together. The counts are behind: batch_changes has what is not in them.
+create table durable.batches (
+    id         uuid primary key,
+    owner      uuid,                            -- the run whose handler has made it
+    cursor     uuid,                            -- of one that is cancelled: members up to here were
+    created_at timestamptz not null default now(),
+    open_until timestamptz,                     -- then it is closed, and has failed
+    ends_by    timestamptz,                     -- then it is cancelled
+    look_at    timestamptz,                     -- when a release has to look at it
+    failed_at  timestamptz,                     -- the first of its members was dead or cancelled
+    ended_at   timestamptz,                     -- all had ended, the first time
+    members    bigint not null default 0,
+    succeeded  bigint not null default 0,
+    dead       bigint not null default 0,
+    cancelled  bigint not null default 0,
+    state      smallint not null default 0,     -- store.BatchState
+    closed     boolean not null,                -- only members add runs
+    fail_fast  boolean not null,
+    cancelling boolean not null default false,  -- nobody adds runs
+    name       text not null,
+    reason     text not null default ''         -- why it can never succeed
+) with (fillfactor = 50);
+create index batches_look on durable.batches (look_at) where look_at is not null;
+create index batches_owner on durable.batches (owner) where not closed;
+create index batches_ended on durable.batches (ended_at) where ended_at is not null;
+
+-- By how much the counts of batches have changed. Each statement that adds, ends, retries or
+-- deletes members leaves one, so that none of them waits for the batch; a release that has locked
+-- the batch adds them to its counts. Mostly empty.
+create table durable.batch_changes (
+    id        bigint generated always as identity,
+    batch     uuid not null,
+    members   int not null default 0,
+    succeeded int not null default 0,
+    dead      int not null default 0,
+    cancelled int not null default 0
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
+create unique index batch_changes_batch on durable.batch_changes (batch, id);
+alter table durable.batch_changes replica identity using index batch_changes_batch;
 
 -- One row per ended attempt, except hand-backs and successes without log lines
 -- (the run says those itself).
@@ -1100,6 +1148,19 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $function$
 begin
+    if new.links & 4 <> 0 then
+        insert into durable.batch_changes (batch, succeeded, dead, cancelled)
+        select
+            members.batch,
+            (new.state = 2)::int - (old.state = 2)::int,
+            (new.state = 4)::int - (old.state = 4)::int,
+            (new.state = 5)::int - (old.state = 5)::int
+        from durable.members
+        where members.run_id = new.id and new.state <> old.state;
+    end if;
+    if new.state < 2 then
+        return null;
+    end if;
     if new.links & 1 <> 0 then
         insert into durable.notices (run_id, kind) values (new.id, 2);
     end if;
@@ -1113,7 +1174,7 @@ begin
 end
 $function$;
 create trigger runs_end_noted after update of state on durable.runs
-    for each row when (new.links is not null and new.state >= 2)
+    for each row when (new.links is not null and (new.state >= 2 or old.state >= 2))
     execute function durable.note_end();
 
 create function durable.note_deletion() returns trigger
@@ -1121,6 +1182,17 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $function$
 begin
+    if old.links & 4 <> 0 then
+        with gone as (
+            delete from durable.members
+            where members.run_id = old.id
+            returning members.batch
+        )
+        insert into durable.batch_changes (batch, members, succeeded, dead, cancelled)
+        select
+            gone.batch, -1, -(old.state = 2)::int, -(old.state = 4)::int, -(old.state = 5)::int
+        from gone;
+    end if;
     if old.links & 1 <> 0 then
         insert into durable.notices (run_id, kind) values (old.id, 2);
     end if;

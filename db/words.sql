@@ -39,15 +39,22 @@ create function durable.step_children() returns smallint language sql immutable 
 create function durable.step_is_replaced(kind smallint) returns boolean
     language sql immutable return (kind IN (0, 5));
 
--- store.LinkAwaited and store.LinkParent, of runs.links.
+-- store.LinkAwaited, store.LinkParent and store.LinkMember, of runs.links.
 create function durable.link_awaited() returns smallint language sql immutable return 1;
 create function durable.link_parent() returns smallint language sql immutable return 2;
+create function durable.link_member() returns smallint language sql immutable return 4;
+-- The largest store.Want of a run, of edges.wants: what is wanted of batches has larger ones.
+create function durable.want_of_run() returns smallint language sql immutable return 3;
+
+-- store.BatchState.
+create function durable.batch_succeeded() returns smallint language sql immutable return 1;
 
 -- rules.Notice, of notices.
 create function durable.notice_input() returns smallint language sql immutable return 0;
 create function durable.notice_look() returns smallint language sql immutable return 1;
 create function durable.notice_ended() returns smallint language sql immutable return 2;
 create function durable.notice_orphan() returns smallint language sql immutable return 3;
+create function durable.notice_member() returns smallint language sql immutable return 4;
 
 -- store.Span, of stats.
 create function durable.minute() returns smallint language sql immutable return 1;

@@ -92,6 +92,7 @@ JOIN durable.runs waiters ON waiters.id = edges.waiter
 LEFT JOIN durable.runs sources ON sources.id = edges.source
 WHERE edges.waiter = ANY (@ids::uuid[])
   AND edges.name = ''
+  AND edges.wants <= durable.want_of_run()
   AND waiters.started_at IS NULL
   AND waiters.state = durable.pending()
   AND waiters.due_at > clock_timestamp();
@@ -130,8 +131,8 @@ WHERE edges.waiter = given.waiter
 
 -- name: AwaitingChildren :many
 -- After LockNoticed in its transaction: those of its runs that are due later, and wait for
--- children of which none is unfinished.
--- Index: runs_pkey, steps_pkey, edges_pkey. Locks: none.
+-- children, or for a batch, of which none is unfinished.
+-- Index: runs_pkey, steps_pkey, edges_pkey, batches_pkey. Locks: none.
 SELECT runs.id
 FROM durable.runs
 WHERE runs.id = ANY (@ids::uuid[])
@@ -150,11 +151,20 @@ WHERE runs.id = ANY (@ids::uuid[])
               AND edges.name = steps.name
               AND durable.is_unfinished(children.state)
         )
+        AND NOT EXISTS (
+            SELECT
+            FROM durable.edges
+            JOIN durable.batches ON batches.id = edges.source
+            WHERE edges.waiter = runs.id
+              AND edges.name = steps.name
+              AND batches.ended_at IS NULL
+        )
   );
 
 -- name: ArrivedChildren :many
--- Those of runs that have begun to wait for children under a name of which none is unfinished.
--- Index: edges_pkey, runs_pkey. Locks: none.
+-- Those of runs that have begun to wait for children, or for a batch, under a name of which none
+-- is unfinished.
+-- Index: edges_pkey, runs_pkey, batches_pkey. Locks: none.
 SELECT asked.run_id::uuid AS run_id, asked.name::text AS name
 FROM (
     SELECT unnest(@runs::uuid[]) AS run_id, unnest(@names::text[]) AS name
@@ -166,6 +176,14 @@ WHERE NOT EXISTS (
     WHERE edges.waiter = asked.run_id
       AND edges.name = asked.name
       AND durable.is_unfinished(children.state)
+)
+AND NOT EXISTS (
+    SELECT
+    FROM durable.edges
+    JOIN durable.batches ON batches.id = edges.source
+    WHERE edges.waiter = asked.run_id
+      AND edges.name = asked.name
+      AND batches.ended_at IS NULL
 );
 
 -- name: OutcomesOf :many
@@ -197,6 +215,7 @@ FROM durable.edges
 LEFT JOIN durable.runs sources ON sources.id = edges.source
 LEFT JOIN durable.lanes ON lanes.id = abs(sources.lane)
 WHERE edges.waiter = @id::uuid
+  AND edges.wants <= durable.want_of_run()
 ORDER BY edges.met, edges.name, edges.source
 LIMIT @most::int;
 

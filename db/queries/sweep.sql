@@ -341,6 +341,14 @@ WITH keyed AS MATERIALIZED (
 -- end
       AND NOT (
           runs.links IS NOT NULL
+          AND EXISTS (
+              SELECT
+              FROM durable.members
+              WHERE members.run_id = runs.id
+          )
+      )
+      AND NOT (
+          runs.links IS NOT NULL
           AND runs.state <> durable.dead()
           AND EXISTS (
               SELECT

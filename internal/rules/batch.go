@@ -119,10 +119,15 @@ func BatchTimer(b *store.Batch) (next time.Time) {
 }
 
 // OfBatch sets what an edge sees of its source, a batch.
-func (e *Judged) OfBatch(b *store.Batch) {
-	e.Found, e.Noted, e.State = true, true, BatchAsRun(b)
-	e.failed, e.ended = b.FailedAt != nil, b.EndedAt != nil
+func (e *Judged) OfBatch(b *store.Batch, happened Happened) {
+	e.Found, e.Noted, e.State, e.happened = true, true, BatchAsRun(b), happened
 }
+
+// Happened is what has happened to a batch, and stays so, whatever it is now.
+type Happened struct{ Ended, Failed bool }
+
+// HappenedTo is what has happened to a batch.
+func HappenedTo(b *store.Batch) Happened { return Happened{b.EndedAt != nil, b.FailedAt != nil} }
 
 // BatchAsRun is what a batch is as a source, in the words of a run. One with cancelled members can
 // never succeed.
@@ -194,11 +199,11 @@ func BatchesOf(runs []store.NewRun) (named []store.NewBatch) {
 	return named
 }
 
-// BatchMade is a batch that a call makes.
-func BatchMade(b *store.NewBatch, owner store.RunID, now time.Time) store.Batch {
-	made := store.Batch{ID: b.ID, Name: b.Name, FailFast: b.FailFast, CreatedAt: now, Closed: b.OpenFor == 0 && !b.Owned}
+// BatchMade is a batch that a call makes; owner is the run whose handler makes it, or nil.
+func BatchMade(b *store.NewBatch, owner *store.RunID, now time.Time) store.Batch {
+	made := store.Batch{ID: b.ID, Name: b.Name, FailFast: b.FailFast, CreatedAt: now, Closed: b.OpenFor == 0 && (!b.Owned || owner == nil)}
 	if b.Owned {
-		made.Owner = &owner
+		made.Owner = owner
 	}
 	if b.OpenFor > 0 {
 		at := now.Add(b.OpenFor)
@@ -242,3 +247,26 @@ func ChoosesBatch(f *store.BatchFilter, b *store.Batch) bool {
 
 // MemberLimit is how many members a page has.
 func MemberLimit(asked int) int { return min(max(asked, 1), store.MaxSources) }
+
+// AnyMember reports whether one of the runs is to belong to a batch.
+func AnyMember(runs []store.NewRun) bool {
+	return slices.ContainsFunc(runs, func(run store.NewRun) bool { return run.Batch != nil })
+}
+
+// Joins says to which batch a new run will belong, and who adds it. Own is the batch of the holder;
+// the zero ID: it is in none.
+func Joins(holder *store.RunID, own store.BatchID, batch *store.NewBatch) (store.BatchID, Adder, error) {
+	switch {
+	case batch.Holders && (holder == nil || own == store.BatchID{}):
+		var id store.RunID
+		if holder != nil {
+			id = *holder
+		}
+		return own, AddedOutside, NoMember(id)
+	case batch.Holders, holder != nil && own == batch.ID:
+		return own, AddedByMember, nil
+	case holder != nil && batch.Owned:
+		return batch.ID, AddedByOwner, nil
+	}
+	return batch.ID, AddedOutside, nil
+}

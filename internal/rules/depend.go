@@ -113,14 +113,14 @@ type Judged struct {
 	Found bool        // the source exists
 	Noted bool        // the end of the source will leave a notice
 
-	ended, failed bool // of a batch: it had ended, or failed, whatever it is now
+	happened Happened // to a batch
 }
 
 // Judge sets the fate of the edge. What was met stays met.
 func (e *Judged) Judge() {
 	e.Fate = Unmet
 	succeeded := e.Found && e.State == store.Succeeded
-	ended := !e.Found || e.State.Terminal() || e.ended
+	ended := !e.Found || e.State.Terminal() || e.happened.Ended
 	met := e.Met
 	switch e.Want.Want() {
 	case store.WantSucceeded:
@@ -128,7 +128,7 @@ func (e *Judged) Judge() {
 	case store.WantEnded:
 		met = met || ended
 	case store.WantFailed:
-		met = met || e.failed || ended && !succeeded
+		met = met || e.happened.Failed || ended && !succeeded
 	}
 	switch {
 	case met:

@@ -33,16 +33,17 @@ func (s *Store) checkBatches(holder *run, runs []store.NewRun) error {
 		if n.Batch == nil {
 			continue
 		}
-		id, adder := target(holder, n)
+		by, own := owner(holder)
+		id, adder, err := rules.Joins(by, own, n.Batch)
+		if err != nil {
+			return err
+		}
 		b := s.batches[id]
 		if r := s.runs[n.ID]; r != nil {
 			if n.Batch.Owned && (b == nil || r.batch != id) {
 				return rules.NotItsMember(n.ID, id)
 			}
 			continue
-		}
-		if n.Batch.Holders && b == nil {
-			return rules.NoMember(holderID(holder))
 		}
 		if b != nil {
 			if err := rules.CheckAdding(&b.Batch, adder); err != nil {
@@ -53,39 +54,26 @@ func (s *Store) checkBatches(holder *run, runs []store.NewRun) error {
 	return nil
 }
 
-func holderID(holder *run) store.RunID {
+// owner is the run whose handler enqueues, and its batch.
+func owner(holder *run) (*store.RunID, store.BatchID) {
 	if holder == nil {
-		return store.RunID{}
+		return nil, store.BatchID{}
 	}
-	return holder.id
-}
-
-// target is the batch that a new run is for, and who adds it.
-func target(holder *run, n *store.NewRun) (store.BatchID, rules.Adder) {
-	switch {
-	case holder == nil && n.Batch.Holders:
-		return store.BatchID{}, rules.AddedOutside
-	case holder == nil:
-		return n.Batch.ID, rules.AddedOutside
-	case n.Batch.Holders || holder.batch == n.Batch.ID:
-		return holder.batch, rules.AddedByMember
-	case n.Batch.Owned:
-		return n.Batch.ID, rules.AddedByOwner
-	}
-	return n.Batch.ID, rules.AddedOutside
+	return &holder.id, holder.batch
 }
 
 // gather makes the batches that runs name, and adds those that were stored. Runs were checked.
 func (s *Store) gather(holder *run, runs []store.NewRun, receipts []store.Receipt, now time.Time) {
+	by, own := owner(holder)
 	for _, named := range rules.BatchesOf(runs) {
 		if s.batches[named.ID] == nil {
-			s.batches[named.ID] = &batch{Batch: rules.BatchMade(&named, holderID(holder), now)}
+			s.batches[named.ID] = &batch{Batch: rules.BatchMade(&named, by, now)}
 			s.made = append(s.made, named.ID)
 		}
 	}
 	for i := range runs {
 		if n := &runs[i]; n.Batch != nil && !receipts[i].Existing {
-			id, _ := target(holder, n)
+			id, _, _ := rules.Joins(by, own, n.Batch)
 			r, b := s.runs[n.ID], s.batches[id]
 			r.batch, b.members = id, append(b.members, r.id)
 		}
@@ -123,7 +111,7 @@ func (s *Store) decideBatches(now time.Time) (ended int, told bool) {
 		}
 		if owner := b.Owner; owner != nil && !b.Closed {
 			r := s.runs[*owner]
-			b.Closed = r == nil || r.state.Terminal()
+			b.Closed = r == nil || r.state.Terminal() && r.state != store.Dead
 		}
 		s.count(b)
 		d := rules.DecideBatch(b.Batch, now, true)

@@ -172,7 +172,7 @@ func (s *Store) judge(r *run) (free bool, never string) {
 		source, b := s.runs[j.Source], s.batches[j.Source]
 		switch {
 		case j.Want.Batch() && b != nil:
-			j.OfBatch(&b.Batch)
+			j.OfBatch(&b.Batch, rules.HappenedTo(&b.Batch))
 		case source != nil:
 			j.Found, j.State = true, source.state
 		}

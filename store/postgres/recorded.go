@@ -36,9 +36,18 @@ func (s *Store) Send(ctx context.Context, input store.NewInput) (store.SendRecei
 	return s.steps.Send(ctx, &input)
 }
 
-// Release makes runs due whose inputs have come; see store.Releaser.
+// Release counts batches, and then makes runs due for which what they wait for has come; see
+// store.Releaser.
 func (s *Store) Release(ctx context.Context, request store.ReleaseRequest) (store.ReleaseResult, error) {
-	return s.steps.Release(ctx, request)
+	again, err := s.batches.Fold(ctx)
+	if err != nil {
+		return store.ReleaseResult{Next: -1}, err
+	}
+	result, err := s.steps.Release(ctx, request)
+	if err == nil && again >= 0 && (result.Next < 0 || again < result.Next) {
+		result.Next = again
+	}
+	return result, err
 }
 
 // releasing has workers woken for runs that a release has made due.

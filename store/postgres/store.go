@@ -11,6 +11,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/storable"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/admission"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/batches"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/claiming"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/declaring"
@@ -75,6 +76,7 @@ type Store struct {
 	enqueuer  *enqueue.Enqueuer
 	timetable *timetable.Timetable
 	steps     *steps.Steps
+	batches   *batches.Batches
 	sweeper   *sweep.Sweeper
 	declarer  *declaring.Declarer
 	worker    worker
@@ -151,6 +153,7 @@ func open(ctx context.Context, config Config, connect func(*Store) error) (*Stor
 	s.sweeper = sweep.New(s.db, s.schema, s.wake, s.reader, &s.worker.admitter.Tally)
 	s.declarer = declaring.New(s.db, s.schema, s.numbers, s.wake)
 	s.steps = steps.New(s.db, s.schema, releasing{s})
+	s.batches = batches.New(s.db, s.schema)
 	s.db.OnMissing = func() {
 		s.schema.Forget()
 		s.numbers.Forget()

@@ -178,6 +178,8 @@ func plainArgs(args []any) []any {
 			plain[i] = Literal(arg, func(id uuid.UUID) string { return id.String() })
 		case []uuid.UUID:
 			plain[i] = Literal(arg, uuid.UUID.String)
+		case []bool:
+			plain[i] = Literal(arg, strconv.FormatBool)
 		case []int16:
 			plain[i] = Literal(arg, number)
 		case []int32:

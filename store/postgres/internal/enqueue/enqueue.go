@@ -79,7 +79,7 @@ func (e *Enqueuer) In(ctx context.Context, to conn.Sender, runs []store.NewRun) 
 	linked := store.AnyLinked(runs)
 	insert := e.insertInto
 	if linked {
-		runs, insert = rules.Held(runs), e.insertLinked
+		runs, insert = rules.Held(runs), e.linkedFor(nil)
 	}
 	set := numbers.PlacesOf(runs)
 	err = e.numbers.PlaceIDs(ctx, set, runs)

@@ -3,6 +3,7 @@ package enqueue
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -25,7 +26,7 @@ func (e *Enqueuer) enqueueLinked(ctx context.Context, runs []store.NewRun) ([]st
 			return err
 		}
 		return e.db.InAloofTx(ctx, func(tx pgx.Tx) (err error) {
-			receipts, freed, err = e.insertLinked(ctx, tx, held, set)
+			receipts, freed, err = e.insertLinked(ctx, tx, nil, held, set)
 			return err
 		})
 	}
@@ -44,12 +45,22 @@ func (e *Enqueuer) enqueueLinked(ctx context.Context, runs []store.NewRun) ([]st
 	return receipts, nil
 }
 
-// insertLinked stores runs that Held has put off, and what they wait for.
-func (e *Enqueuer) insertLinked(ctx context.Context, to conn.Sender, held []store.NewRun, set numbers.Places) ([]store.Receipt, []store.LineID, error) {
+// insertLinked stores runs that Held has put off, what they wait for, and to which batches they
+// belong. Holder is the run whose handler enqueues them; nil: they come from outside.
+func (e *Enqueuer) insertLinked(
+	ctx context.Context, to conn.Sender, holder *store.RunID, held []store.NewRun, set numbers.Places,
+) ([]store.Receipt, []store.LineID, error) {
 	if err := e.knowSources(ctx, to, rules.Sources(held)); err != nil {
 		return nil, nil, err
 	}
+	joining, err := e.openBatches(ctx, to, holder, held)
+	if err != nil {
+		return nil, nil, err
+	}
 	receipts, freed, err := e.insertInto(ctx, to, held, set)
+	if err == nil {
+		err = e.join(ctx, to, held, joining, receipts)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -78,18 +89,20 @@ func (e *Enqueuer) knowSources(ctx context.Context, to conn.Sender, sources []st
 	if len(sources) == 0 {
 		return nil
 	}
-	var unknown []uuid.UUID
+	unknown, err := e.unknown(ctx, to, sources)
+	if err == nil && len(unknown) > 0 {
+		err = rules.UnknownSource(unknown[0])
+	}
+	return err
+}
+
+// unknown returns those of the ids that no run has.
+func (e *Enqueuer) unknown(ctx context.Context, to conn.Sender, ids conn.UUIDs) (unknown []uuid.UUID, err error) {
 	b := e.db.Begin(ctx, to)
-	b.Add(queries.UnknownSources, conn.UUIDs(sources)).Query(func(rows pgx.Rows) error {
+	b.Add(queries.UnknownSources, ids).Query(func(rows pgx.Rows) error {
 		return conn.ScanIDs(rows, func(id uuid.UUID) { unknown = append(unknown, id) })
 	})
-	if err := e.db.Send(ctx, to, b); err != nil {
-		return err
-	}
-	if len(unknown) > 0 {
-		return rules.UnknownSource(unknown[0])
-	}
-	return nil
+	return unknown, e.db.Send(ctx, to, b)
 }
 
 // adopt makes runs that were just stored the children of the run that holds them, each under the
@@ -111,11 +124,14 @@ func (e *Enqueuer) adopt(ctx context.Context, to conn.Sender, holder store.Holde
 		families[name].ids = append(families[name].ids, runs[i].ID)
 		families[name].stored = append(families[name].stored, !receipts[i].Existing)
 	}
-	if len(families) == 0 {
-		return nil
-	}
 	var foreign []uuid.UUID
 	b := e.db.NewBatch()
+	if slices.ContainsFunc(runs, func(run store.NewRun) bool { return run.Batch != nil && run.Batch.Owned }) {
+		b.Add(queries.NoteEndOfOwner, holder.Run)
+	}
+	if len(families) == 0 && b.Len() == 0 {
+		return nil
+	}
 	for name, f := range families {
 		b.Add(queries.AdoptChildren, f.ids, f.stored, holder.Run, name, int16(store.WantEnded)).Query(func(rows pgx.Rows) error {
 			return conn.ScanIDs(rows, func(id uuid.UUID) { foreign = append(foreign, id) })

@@ -85,7 +85,7 @@ func (e *Enqueuer) insertUnder(
 	}
 	insert := e.insertInto
 	if store.AnyLinked(runs) {
-		insert = e.insertLinked
+		insert = e.linkedFor(&holder.Run)
 	}
 	if answers, freed, err = insert(ctx, tx, runs, set); err != nil {
 		return nil, nil, err

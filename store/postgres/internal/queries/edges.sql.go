@@ -138,6 +138,14 @@ WHERE NOT EXISTS (
       AND edges.name = asked.name
       AND durable.is_unfinished(children.state)
 )
+AND NOT EXISTS (
+    SELECT
+    FROM durable.edges
+    JOIN durable.batches ON batches.id = edges.source
+    WHERE edges.waiter = asked.run_id
+      AND edges.name = asked.name
+      AND batches.ended_at IS NULL
+)
 `
 
 type ArrivedChildrenParams struct {
@@ -150,8 +158,9 @@ type ArrivedChildrenRow struct {
 	Name  string
 }
 
-// Those of runs that have begun to wait for children under a name of which none is unfinished.
-// Index: edges_pkey, runs_pkey. Locks: none.
+// Those of runs that have begun to wait for children, or for a batch, under a name of which none
+// is unfinished.
+// Index: edges_pkey, runs_pkey, batches_pkey. Locks: none.
 func (q *Queries) ArrivedChildren(ctx context.Context, arg ArrivedChildrenParams) ([]ArrivedChildrenRow, error) {
 	rows, err := q.db.Query(ctx, ArrivedChildren, arg.Runs, arg.Names)
 	if err != nil {
@@ -237,6 +246,14 @@ WHERE runs.id = ANY ($1::uuid[])
               AND edges.name = steps.name
               AND durable.is_unfinished(children.state)
         )
+        AND NOT EXISTS (
+            SELECT
+            FROM durable.edges
+            JOIN durable.batches ON batches.id = edges.source
+            WHERE edges.waiter = runs.id
+              AND edges.name = steps.name
+              AND batches.ended_at IS NULL
+        )
   )
 `
 
@@ -245,8 +262,8 @@ type AwaitingChildrenParams struct {
 }
 
 // After LockNoticed in its transaction: those of its runs that are due later, and wait for
-// children of which none is unfinished.
-// Index: runs_pkey, steps_pkey, edges_pkey. Locks: none.
+// children, or for a batch, of which none is unfinished.
+// Index: runs_pkey, steps_pkey, edges_pkey, batches_pkey. Locks: none.
 func (q *Queries) AwaitingChildren(ctx context.Context, arg AwaitingChildrenParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, AwaitingChildren, arg.Ids)
 	if err != nil {
@@ -281,6 +298,7 @@ JOIN durable.runs waiters ON waiters.id = edges.waiter
 LEFT JOIN durable.runs sources ON sources.id = edges.source
 WHERE edges.waiter = ANY ($1::uuid[])
   AND edges.name = ''
+  AND edges.wants <= durable.want_of_run()
   AND waiters.started_at IS NULL
   AND waiters.state = durable.pending()
   AND waiters.due_at > clock_timestamp()
@@ -425,6 +443,7 @@ FROM durable.edges
 LEFT JOIN durable.runs sources ON sources.id = edges.source
 LEFT JOIN durable.lanes ON lanes.id = abs(sources.lane)
 WHERE edges.waiter = $1::uuid
+  AND edges.wants <= durable.want_of_run()
 ORDER BY edges.met, edges.name, edges.source
 LIMIT $2::int
 `

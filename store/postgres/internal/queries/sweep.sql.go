@@ -1161,6 +1161,14 @@ WITH keyed AS MATERIALIZED (
       ) * interval '1 microsecond'
       AND NOT (
           runs.links IS NOT NULL
+          AND EXISTS (
+              SELECT
+              FROM durable.members
+              WHERE members.run_id = runs.id
+          )
+      )
+      AND NOT (
+          runs.links IS NOT NULL
           AND runs.state <> durable.dead()
           AND EXISTS (
               SELECT

@@ -47,22 +47,46 @@ func (s *Steps) Links(ctx context.Context, id store.RunID) (store.RunLinks, erro
 	}
 	b := s.db.NewBatch()
 	b.Add(queries.SourcesOf, id, store.MaxLinks).Query(scanLinks(&links.WaitsFor))
+	b.Add(queries.BatchesFor, id, store.MaxLinks).Query(scanBatchLinks(&links.WaitsFor))
 	b.Add(queries.WaitersFor, id, store.MaxLinks).Query(scanLinks(&links.WaitedFor))
 	if err := s.db.Send(ctx, s.db.General, b); err != nil {
 		return links, s.db.Fail("links", err)
 	}
+	links.WaitsFor = rules.LinksInOrder(links.WaitsFor)
 	return links, nil
+}
+
+func scanBatchLinks(into *[]store.Link) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		for rows.Next() {
+			link := store.Link{Batch: true}
+			var want rules.EdgeWant
+			var anyOf, state int16
+			var batch store.Batch
+			if err := rows.Scan(&link.Run, &want, &anyOf, &link.Met, &link.Name, &link.Job, &state, &batch.Counts.Cancelled); err != nil {
+				return err
+			}
+			link.Want, link.AnyOf, link.Found = want.Want(), int(anyOf), state >= 0
+			if link.Found {
+				batch.State = store.BatchState(state) //nolint:gosec // 0 to 3
+				link.State = rules.BatchAsRun(&batch)
+			}
+			*into = append(*into, link)
+		}
+		return rows.Err()
+	}
 }
 
 func scanLinks(into *[]store.Link) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		for rows.Next() {
 			var link store.Link
+			var want rules.EdgeWant
 			var anyOf, state int16
-			if err := rows.Scan(&link.Run, &link.Want, &anyOf, &link.Met, &link.Name, &link.Job, &state); err != nil {
+			if err := rows.Scan(&link.Run, &want, &anyOf, &link.Met, &link.Name, &link.Job, &state); err != nil {
 				return err
 			}
-			link.AnyOf, link.Found = int(anyOf), state >= 0
+			link.Want, link.AnyOf, link.Found = want.Want(), int(anyOf), state >= 0
 			if link.Found {
 				link.State = store.State(state)
 			}

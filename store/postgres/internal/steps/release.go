@@ -23,6 +23,9 @@ type notice struct {
 	look   bool      // asked for by a worker: no notice has to be put back, as another one is there
 }
 
+// dooms reports whether the run is to be cancelled.
+func (n *notice) dooms() bool { return n.kind == rules.NoticeOrphan || n.kind == rules.NoticeMember }
+
 // Release makes runs due whose inputs have come; see store.Releaser.
 func (s *Steps) Release(ctx context.Context, request store.ReleaseRequest) (store.ReleaseResult, error) {
 	result := store.ReleaseResult{Next: -1}

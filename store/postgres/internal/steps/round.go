@@ -28,7 +28,9 @@ type round struct {
 	met    edgeColumns
 	never  map[string]*placed // runs to be cancelled, by reason
 	doomed map[uuid.UUID]bool // these: they are not made due, whatever else happened to them
-	asked  conn.UUIDs         // running children of cancelled parents
+
+	asked   map[string]conn.UUIDs // running children of cancelled parents, and members, by reason
+	reasons map[uuid.UUID]string  // why the batches of members were cancelled
 
 	due       []released
 	ended     int
@@ -74,12 +76,12 @@ func (r *round) do(ctx context.Context, taken []notice) (again time.Duration, er
 		return -1, err
 	}
 	for i := range looks {
-		if looks[i].kind == rules.NoticeOrphan {
+		if looks[i].dooms() {
 			r.orphaned(&looks[i])
 		}
 	}
 	for i := range looks {
-		if looks[i].kind != rules.NoticeOrphan && !r.doomed[looks[i].run] {
+		if !looks[i].dooms() && !r.doomed[looks[i].run] {
 			r.decide(&looks[i], unseen)
 		}
 	}
@@ -114,6 +116,9 @@ func (r *round) expand(ctx context.Context, taken []notice) (looks []notice, err
 		if n.kind != rules.NoticeEnded {
 			looks = append(looks, n)
 			continue
+		}
+		if n.cursor == uuid.Nil {
+			b.Add(queries.CloseOwned, n.run)
 		}
 		b.Add(queries.WaitersOf, n.run, n.cursor, rules.MostWaiters).Query(func(rows pgx.Rows) error {
 			found := 0
@@ -160,9 +165,13 @@ func (r *round) lock(ctx context.Context, looks []notice) error {
 		return rows.Err()
 	})
 	b.Add(queries.Awaiting, ids, names).Query(await)
+	if slices.ContainsFunc(looks, func(n notice) bool { return n.kind == rules.NoticeMember }) {
+		b.Add(queries.ReasonsOfMembers, ids).Query(r.scanReasons)
+	}
 	if slices.ContainsFunc(looks, func(n notice) bool { return n.kind == rules.NoticeLook }) {
 		b.Add(queries.AwaitingChildren, ids).Query(await)
 		b.Add(queries.EdgesOfWaiters, ids).Query(r.scanEdges)
+		b.Add(queries.EdgesToBatches, ids).Query(r.scanEdgesToBatches)
 	}
 	return r.s.db.Send(ctx, r.tx, b)
 }
@@ -177,6 +186,37 @@ func (r *round) scanEdges(rows pgx.Rows) error {
 		edge.AnyOf, edge.State, edge.Found = int(anyOf), store.State(state), state >= 0
 		edge.Judge()
 		r.edges[edge.Waiter] = append(r.edges[edge.Waiter], edge)
+	}
+	return rows.Err()
+}
+
+func (r *round) scanEdgesToBatches(rows pgx.Rows) error {
+	for rows.Next() {
+		var edge rules.Judged
+		var anyOf int16
+		var found, failed, ended bool
+		var batch store.Batch
+		if err := rows.Scan(&edge.Waiter, &edge.Source, &edge.Want, &anyOf, &edge.Met, &found, &batch.State, &failed, &ended, &batch.Counts.Cancelled); err != nil {
+			return err
+		}
+		if edge.AnyOf = int(anyOf); found {
+			edge.OfBatch(&batch, rules.Happened{Failed: failed, Ended: ended})
+		}
+		edge.Judge()
+		r.edges[edge.Waiter] = append(r.edges[edge.Waiter], edge)
+	}
+	return rows.Err()
+}
+
+func (r *round) scanReasons(rows pgx.Rows) error {
+	r.reasons = map[uuid.UUID]string{}
+	for rows.Next() {
+		var id uuid.UUID
+		var reason string
+		if err := rows.Scan(&id, &reason); err != nil {
+			return err
+		}
+		r.reasons[id] = reason
 	}
 	return rows.Err()
 }
@@ -218,15 +258,23 @@ func (r *round) awaitEnds(ctx context.Context) (unseen map[uuid.UUID]bool, err e
 	return unseen, r.s.db.Send(ctx, r.tx, b)
 }
 
-// orphaned says what becomes of a child whose parent was cancelled.
+// orphaned says what becomes of a child whose parent was cancelled, or of a member of a cancelled
+// batch.
 func (r *round) orphaned(n *notice) {
 	p, found := r.places[n.run]
+	reason := rules.ParentCancelled
+	if n.kind == rules.NoticeMember {
+		reason, found = r.reasons[n.run], found && r.reasons[n.run] != ""
+	}
 	switch {
 	case !found || p.state.Terminal():
 	case p.state == store.Running:
-		r.asked = append(r.asked, n.run)
+		if r.asked == nil {
+			r.asked = map[string]conn.UUIDs{}
+		}
+		r.asked[reason] = append(r.asked[reason], n.run)
 	case p.locked:
-		r.cancel(n.run, rules.ParentCancelled)
+		r.cancel(n.run, reason)
 	default:
 		r.back.add(*n)
 	}
@@ -304,16 +352,22 @@ func (r *round) write(ctx context.Context) error {
 			b.Add(queries.CancelWaiting, c.lanes, c.dues, c.ids, reason, "", "", false).Query(r.cancelledWaiting)
 		}
 	}
-	if len(r.asked) > 0 {
-		b.Add(queries.RequestCancels, r.asked, rules.ParentCancelled, "", "", false).Query(r.cancelRequested)
+	for reason, runs := range r.asked {
+		b.Add(queries.RequestCancels, runs, reason, "", "", false).Query(r.cancelRequested(reason))
 	}
 	if b.Len() > 0 {
 		if err := r.s.db.Send(ctx, r.tx, b); err != nil {
 			return err
 		}
 	}
-	for _, id := range r.asked { // another transaction has it
-		r.back.add(notice{named: named{run: id}, kind: rules.NoticeOrphan})
+	for reason, runs := range r.asked { // another transaction has them
+		kind := rules.NoticeMember
+		if reason == rules.ParentCancelled {
+			kind = rules.NoticeOrphan
+		}
+		for _, id := range runs {
+			r.back.add(notice{named: named{run: id}, kind: kind})
+		}
 	}
 	return r.putBack(ctx)
 }
@@ -345,20 +399,22 @@ func (r *round) cancelledWaiting(rows pgx.Rows) error {
 	return rows.Err()
 }
 
-func (r *round) cancelRequested(rows pgx.Rows) error {
-	for rows.Next() {
-		var id uuid.UUID
-		var fresh bool
-		if err := rows.Scan(&id, &fresh); err != nil {
-			return err
+func (r *round) cancelRequested(reason string) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		for rows.Next() {
+			var id uuid.UUID
+			var fresh bool
+			if err := rows.Scan(&id, &fresh); err != nil {
+				return err
+			}
+			r.asked[reason] = slices.DeleteFunc(r.asked[reason], func(asked uuid.UUID) bool { return asked == id })
+			if fresh {
+				r.ended++
+				r.requested = true
+			}
 		}
-		r.asked = slices.DeleteFunc(r.asked, func(asked uuid.UUID) bool { return asked == id })
-		if fresh {
-			r.ended++
-			r.requested = true
-		}
+		return rows.Err()
 	}
-	return rows.Err()
 }
 
 func scanReleased(into *[]released, limited bool) func(pgx.Rows) error {

@@ -59,6 +59,9 @@ func (s *Sweeper) prune(ctx context.Context, step *sweeping) {
 			s.pruneTable(ctx, step, "audit", queries.PruneAudit, int32(rules.AuditPruned), conn.Micro(kept))
 		}
 	}
+	if step.done.Done {
+		s.pruneBatches(ctx, step)
+	}
 	if step.workers > 0 {
 		s.pruneTable(ctx, step, "workers", queries.PruneWorkers, conn.Micro(step.workers))
 	}
@@ -68,6 +71,17 @@ func (s *Sweeper) prune(ctx context.Context, step *sweeping) {
 			s.pruneTable(ctx, step, "stats", queries.PruneStats, int16(span), conn.Micro(span.Kept()), int32(statsPruned))
 		}
 	}
+}
+
+// membersFreed bounds the members of ended batches that one pass frees.
+const membersFreed = 10_000
+
+// pruneBatches deletes ended batches that are no longer kept, and frees their members first, which
+// the sweep then deletes as it does other runs.
+func (s *Sweeper) pruneBatches(ctx context.Context, step *sweeping) {
+	kept := rules.BatchKept(&store.Batch{State: store.BatchSucceeded}, step.request)
+	failed := rules.BatchKept(&store.Batch{State: store.BatchFailed}, step.request)
+	s.pruneTable(ctx, step, "batches", queries.SweepBatches, conn.Micro(min(kept, failed)), conn.Micro(kept), conn.Micro(failed), int32(membersFreed))
 }
 
 // statsPruned bounds the steps of a span that one full pass deletes: more than an hour
