@@ -2,7 +2,7 @@
 -- States of a batch: store.BatchState.
 
 -- name: InsertBatch :exec
--- The caller has found in the same transaction that there is none. It is due at once: one without
+-- The caller has found in the same transaction that there is none. It is due immediately: one without
 -- members has ended.
 INSERT INTO batches (
     id, owner, created_at, open_until, ends_by, due_at, is_closed, fail_fast, name
@@ -91,8 +91,8 @@ WHERE owner = @owner
   );
 
 -- name: CancelBatch :exec
--- Index: the primary key. The cursor stands before its first member. Idempotent: a repeat finds
--- it cancelled.
+-- Index: the primary key. The cursor is before its first member. Idempotent: a repeat finds it
+-- cancelled.
 UPDATE batches
 SET is_closed = 1,
     is_cancelled = 1,

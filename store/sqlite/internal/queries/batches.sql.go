@@ -26,8 +26,8 @@ type CancelBatchParams struct {
 	ID     []byte
 }
 
-// Index: the primary key. The cursor stands before its first member. Idempotent: a repeat finds
-// it cancelled.
+// Index: the primary key. The cursor is before its first member. Idempotent: a repeat finds it
+// cancelled.
 func (q *Queries) CancelBatch(ctx context.Context, arg CancelBatchParams) error {
 	_, err := q.exec(ctx, q.cancelBatchStmt, cancelBatch, arg.Reason, arg.Cursor, arg.ID)
 	return err
@@ -371,7 +371,7 @@ type InsertBatchParams struct {
 
 // States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 // States of a batch: store.BatchState.
-// The caller has found in the same transaction that there is none. It is due at once: one without
+// The caller has found in the same transaction that there is none. It is due immediately: one without
 // members has ended.
 func (q *Queries) InsertBatch(ctx context.Context, arg InsertBatchParams) error {
 	_, err := q.exec(ctx, q.insertBatchStmt, insertBatch,
