@@ -64,7 +64,7 @@ func (j *joining) make(ctx context.Context, named *store.NewBatch) error {
 	if !errors.Is(err, store.ErrNotFound) || named.Name == "" {
 		return err
 	}
-	b := rules.BatchMade(named, j.call.holder, instant(j.now))
+	b := rules.BatchMade(named, j.holder(), instant(j.now))
 	row := queries.InsertBatchParams{ID: b.ID[:], CreatedAt: j.now, Name: b.Name, IsClosed: number(b.Closed), FailFast: number(b.FailFast)}
 	if b.OpenUntil != nil {
 		row.OpenUntil = micros(*b.OpenUntil)
@@ -92,7 +92,10 @@ func number(fact bool) int64 {
 
 // add adds a run to its batch, unless it was stored before.
 func (j *joining) add(ctx context.Context, run *store.NewRun, receipt store.Receipt) error {
-	id, adder := j.target(run)
+	id, adder, err := rules.Joins(j.holder(), j.holds, run.Batch)
+	if err != nil {
+		return err
+	}
 	if receipt.Existing && receipt.ID == run.ID {
 		if !run.Batch.Owned {
 			return nil
@@ -129,13 +132,10 @@ func (j *joining) add(ctx context.Context, run *store.NewRun, receipt store.Rece
 	)
 }
 
-// target is the batch that a new run is for, and who adds it.
-func (j *joining) target(run *store.NewRun) (store.BatchID, rules.Adder) {
-	switch {
-	case run.Batch.Holders, j.holds != uuid.Nil && j.holds == run.Batch.ID:
-		return j.holds, rules.AddedByMember
-	case run.Batch.Owned && j.call.holder != uuid.Nil:
-		return run.Batch.ID, rules.AddedByOwner
+// holder is the run whose handler enqueues; nil: they come from outside.
+func (j *joining) holder() *store.RunID {
+	if j.call.holder == uuid.Nil {
+		return nil
 	}
-	return run.Batch.ID, rules.AddedOutside
+	return &j.call.holder
 }

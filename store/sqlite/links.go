@@ -207,7 +207,7 @@ func (c *change) seeBatch(ctx context.Context, edge *rules.Judged) error {
 		return unlessNone(err)
 	}
 	b := batchOf(&row)
-	edge.OfBatch(&b)
+	edge.OfBatch(&b, rules.HappenedTo(&b))
 	return nil
 }
 
