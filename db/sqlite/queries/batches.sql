@@ -77,6 +77,7 @@ WHERE id = @id
 
 -- name: CloseOwned :exec
 -- Index: batches_owner, and the key of runs. The batches whose owner has ended, or is gone.
+-- A dead one keeps its batches open: it may be retried, and go on adding to them.
 -- Idempotent: a repeat finds them closed.
 UPDATE batches
 SET is_closed = 1,
@@ -87,7 +88,7 @@ WHERE owner = @owner
       SELECT 1
       FROM runs
       WHERE runs.id = @owner
-        AND runs.state < 2
+        AND (runs.state < 2 OR runs.state = 4)
   );
 
 -- name: CancelBatch :exec

@@ -61,7 +61,7 @@ WHERE owner = ?1
       SELECT 1
       FROM runs
       WHERE runs.id = ?1
-        AND runs.state < 2
+        AND (runs.state < 2 OR runs.state = 4)
   )
 `
 
@@ -70,6 +70,7 @@ type CloseOwnedParams struct {
 }
 
 // Index: batches_owner, and the key of runs. The batches whose owner has ended, or is gone.
+// A dead one keeps its batches open: it may be retried, and go on adding to them.
 // Idempotent: a repeat finds them closed.
 func (q *Queries) CloseOwned(ctx context.Context, arg CloseOwnedParams) error {
 	_, err := q.exec(ctx, q.closeOwnedStmt, closeOwned, arg.Owner)
