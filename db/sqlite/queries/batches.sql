@@ -2,8 +2,8 @@
 -- States of a batch: store.BatchState.
 
 -- name: InsertBatch :exec
--- The caller has found in the same transaction that there is none. It is due immediately: one without
--- members has ended.
+-- The caller has found in the same transaction that there is none. It is due immediately: one
+-- without members has ended.
 INSERT INTO batches (
     id, owner, created_at, open_until, ends_by, due_at, is_closed, fail_fast, name
 )

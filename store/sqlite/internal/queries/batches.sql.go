@@ -371,8 +371,8 @@ type InsertBatchParams struct {
 
 // States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 // States of a batch: store.BatchState.
-// The caller has found in the same transaction that there is none. It is due immediately: one without
-// members has ended.
+// The caller has found in the same transaction that there is none. It is due immediately: one
+// without members has ended.
 func (q *Queries) InsertBatch(ctx context.Context, arg InsertBatchParams) error {
 	_, err := q.exec(ctx, q.insertBatchStmt, insertBatch,
 		arg.ID,
