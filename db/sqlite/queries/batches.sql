@@ -39,8 +39,8 @@ WHERE id = @id;
 -- Index: batches_due, its beginning.
 SELECT id, CAST(due_at AS INTEGER) AS due_at
 FROM batches
-WHERE due_at IS NOT NULL
-ORDER BY due_at, id
+WHERE batches.due_at IS NOT NULL
+ORDER BY batches.due_at, batches.id
 LIMIT @most;
 
 -- name: DueBatches :many

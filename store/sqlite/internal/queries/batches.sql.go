@@ -652,8 +652,8 @@ func (q *Queries) ListMembers(ctx context.Context, arg ListMembersParams) ([]Lis
 const nextBatches = `-- name: NextBatches :many
 SELECT id, CAST(due_at AS INTEGER) AS due_at
 FROM batches
-WHERE due_at IS NOT NULL
-ORDER BY due_at, id
+WHERE batches.due_at IS NOT NULL
+ORDER BY batches.due_at, batches.id
 LIMIT ?1
 `
 
