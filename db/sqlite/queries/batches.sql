@@ -2,8 +2,8 @@
 -- States of a batch: store.BatchState.
 
 -- name: InsertBatch :exec
--- The caller has found in the same transaction that there is none. It is due immediately: one without
--- members has ended.
+-- The caller has found in the same transaction that there is none. It is due immediately: one
+-- without members has ended.
 INSERT INTO batches (
     id, owner, created_at, open_until, ends_by, due_at, is_closed, fail_fast, name
 )
@@ -39,8 +39,8 @@ WHERE id = @id;
 -- Index: batches_due, its beginning.
 SELECT id, CAST(due_at AS INTEGER) AS due_at
 FROM batches
-WHERE due_at IS NOT NULL
-ORDER BY due_at, id
+WHERE batches.due_at IS NOT NULL
+ORDER BY batches.due_at, batches.id
 LIMIT @most;
 
 -- name: DueBatches :many

@@ -372,8 +372,8 @@ type InsertBatchParams struct {
 
 // States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 // States of a batch: store.BatchState.
-// The caller has found in the same transaction that there is none. It is due immediately: one without
-// members has ended.
+// The caller has found in the same transaction that there is none. It is due immediately: one
+// without members has ended.
 func (q *Queries) InsertBatch(ctx context.Context, arg InsertBatchParams) error {
 	_, err := q.exec(ctx, q.insertBatchStmt, insertBatch,
 		arg.ID,
@@ -653,8 +653,8 @@ func (q *Queries) ListMembers(ctx context.Context, arg ListMembersParams) ([]Lis
 const nextBatches = `-- name: NextBatches :many
 SELECT id, CAST(due_at AS INTEGER) AS due_at
 FROM batches
-WHERE due_at IS NOT NULL
-ORDER BY due_at, id
+WHERE batches.due_at IS NOT NULL
+ORDER BY batches.due_at, batches.id
 LIMIT ?1
 `
 
