@@ -108,8 +108,8 @@ func (r *run) holdAgain() bool {
 // releaseLinked makes due what waits for runs that have ended, and cancels what never can be.
 func (s *Store) releaseLinked(now time.Time) (released, ended int) {
 	for changed := true; changed; {
-		gone, told := s.decideBatches(now)
-		ended, changed = ended+gone, told
+		gone, notify := s.decideBatches(now)
+		ended, changed = ended+gone, notify
 		for orphans := s.orphans; len(orphans) > 0; orphans = orphans[1:] {
 			s.orphans = orphans[1:]
 			if r := s.runs[orphans[0]]; r != nil && !r.state.Terminal() && r.cancel == "" {

@@ -298,7 +298,7 @@ JOIN durable.runs waiters ON waiters.id = edges.waiter
 LEFT JOIN durable.runs sources ON sources.id = edges.source
 WHERE edges.waiter = ANY ($1::uuid[])
   AND edges.name = ''
-  AND edges.wants <= durable.want_of_run()
+  AND edges.wants <= durable.want_of_batch()
   AND waiters.started_at IS NULL
   AND waiters.state = durable.pending()
   AND waiters.due_at > clock_timestamp()
@@ -443,7 +443,7 @@ FROM durable.edges
 LEFT JOIN durable.runs sources ON sources.id = edges.source
 LEFT JOIN durable.lanes ON lanes.id = abs(sources.lane)
 WHERE edges.waiter = $1::uuid
-  AND edges.wants <= durable.want_of_run()
+  AND edges.wants <= durable.want_of_batch()
 ORDER BY edges.met, edges.name, edges.source
 LIMIT $2::int
 `
