@@ -109,15 +109,21 @@ func (e *Judged) Judge() {
 	e.Fate = Unmet
 	succeeded, ended := e.Found && e.State == store.Succeeded, !e.Found || e.State.Terminal()
 	switch {
-	case e.Met, e.Want == store.WantEnded && ended, e.Want == store.WantSucceeded && succeeded, e.Want == store.WantFailed && ended && !succeeded:
+	case e.Met, e.Want == store.WantEnded && ended, e.wantsSuccess() && succeeded, e.Want == store.WantFailed && ended && !succeeded:
 		e.Fate = Met
-	case e.Want == store.WantFailed && succeeded, e.Want == store.WantSucceeded && ended && !e.holds():
+	case e.Want == store.WantFailed && succeeded, e.wantsSuccess() && ended && !e.holds():
 		e.Fate = Never
 	}
 }
 
-// holds reports whether the source is dead, and may be retried.
-func (e *Judged) holds() bool { return e.Found && e.State == store.Dead }
+func (e *Judged) wantsSuccess() bool {
+	return e.Want == store.WantSucceeded || e.Want == store.WantAlive
+}
+
+// holds reports whether the source is dead, and its retry is waited for.
+func (e *Judged) holds() bool {
+	return e.Found && e.State == store.Dead && e.Want == store.WantSucceeded
+}
 
 // Open reports whether an end of the source is still to decide about the edge. That of a dead one
 // is, as it may be retried.
@@ -175,6 +181,8 @@ func (e *Judged) why() string {
 		return fmt.Sprintf("run %s, which it depends on, was deleted", e.Source)
 	case e.State == store.Cancelled:
 		return fmt.Sprintf("run %s, which it depends on, was cancelled", e.Source)
+	case e.State == store.Dead:
+		return fmt.Sprintf("run %s, which it depends on, is dead", e.Source)
 	default:
 		return fmt.Sprintf("run %s, for whose failure it waits, has succeeded", e.Source)
 	}
