@@ -102,6 +102,14 @@ func (r *run) holdAgain() bool {
 	return r.startedAt.IsZero() && slices.ContainsFunc(r.edges, func(e rules.Edge) bool { return e.Name == "" && !e.Met })
 }
 
+// meetAll has all conditions of a dependent count as met.
+func (r *run) meetAll() {
+	r.edges = slices.Clone(r.edges)
+	for i := range r.edges {
+		r.edges[i].Met = r.edges[i].Met || r.edges[i].Name == ""
+	}
+}
+
 // releaseLinked makes due what waits for runs that have ended, and cancels what never can be.
 func (s *Store) releaseLinked(now time.Time) (released, ended int) {
 	for changed := true; changed; {

@@ -29,6 +29,7 @@ func dependentTests() map[string]func(*testing.T, *fixture) {
 		"dependents that no engine could release are refused":    dependentRefused,
 		"a dead source holds, and its retry lets go":             dependentHeld,
 		"a cancelled dependent that is retried waits again":      dependentRetried,
+		"an operator releases a dependent that waits":            dependentReleased,
 		"a run that depends on others is not replaced":           dependentKeyed,
 		"retention keeps what an unfinished run waits for":       dependentKept,
 		"all dependents of one run are released":                 dependentMany,

@@ -570,6 +570,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.makeDueStmt, err = db.PrepareContext(ctx, makeDue); err != nil {
 		return nil, fmt.Errorf("error preparing query MakeDue: %w", err)
 	}
+	if q.meetAllStmt, err = db.PrepareContext(ctx, meetAll); err != nil {
+		return nil, fmt.Errorf("error preparing query MeetAll: %w", err)
+	}
 	if q.meetEdgeStmt, err = db.PrepareContext(ctx, meetEdge); err != nil {
 		return nil, fmt.Errorf("error preparing query MeetEdge: %w", err)
 	}
@@ -1737,6 +1740,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing makeDueStmt: %w", cerr)
 		}
 	}
+	if q.meetAllStmt != nil {
+		if cerr := q.meetAllStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing meetAllStmt: %w", cerr)
+		}
+	}
 	if q.meetEdgeStmt != nil {
 		if cerr := q.meetEdgeStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing meetEdgeStmt: %w", cerr)
@@ -2378,6 +2386,7 @@ type Queries struct {
 	listWaitsStmt            *sql.Stmt
 	listWorkersStmt          *sql.Stmt
 	makeDueStmt              *sql.Stmt
+	meetAllStmt              *sql.Stmt
 	meetEdgeStmt             *sql.Stmt
 	mendReadyStmt            *sql.Stmt
 	moveSweepStmt            *sql.Stmt
@@ -2650,6 +2659,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		listWaitsStmt:            q.listWaitsStmt,
 		listWorkersStmt:          q.listWorkersStmt,
 		makeDueStmt:              q.makeDueStmt,
+		meetAllStmt:              q.meetAllStmt,
 		meetEdgeStmt:             q.meetEdgeStmt,
 		mendReadyStmt:            q.mendReadyStmt,
 		moveSweepStmt:            q.moveSweepStmt,
