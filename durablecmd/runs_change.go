@@ -19,7 +19,7 @@ type changeFlags struct {
 	filterFlags
 
 	Cursor word   `placeholder:"CURSOR" help:"With --all: continue a bulk change that stopped (its \"next\")."`
-	All    bool   `help:"Apply to all runs that match the filters, instead of to ids. Without --state: cancel applies to pending and running runs, retry to dead and cancelled ones, acknowledge to dead ones, and delete to those that have ended; to delete pending runs, add --state pending."`
+	All    bool   `help:"Apply to all runs that match the filters, instead of to ids. Without --state: cancel applies to pending and running runs, retry to dead and cancelled ones, acknowledge to dead ones, release to pending ones, and delete to those that have ended; to delete pending runs, add --state pending."`
 	Yes    bool   `help:"Confirm a bulk change (required with --all)."`
 	DryRun bool   `help:"With --all: print what would be changed, and change nothing."`
 	Reason string `help:"Reason, recorded in the audit log and with cancelled runs."`
@@ -31,6 +31,11 @@ type (
 		changeFlags
 
 		Action store.RunAction `kong:"-"` // what it does with the runs: see newGrammar
+	}
+	runsRetryVerb struct {
+		runsChangeVerb
+
+		WithDependents bool `help:"Retry one run together with the dependents that its failure has cancelled, at most 1000 of them; run it again for those that are left."`
 	}
 	runsRerunVerb struct {
 		ID   string         `arg:"" help:"Id of the run, or its first 8 or more characters."`

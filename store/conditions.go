@@ -121,6 +121,9 @@ type Linker interface {
 	Outcomes(ctx context.Context, ids []RunID) ([]RunOutcome, error)
 	// Links returns what a run waits for, and who waits for it.
 	Links(ctx context.Context, id RunID) (RunLinks, error)
+	// Waiters returns the runs that wait for a run and have not had what they wait for, in the
+	// order of their ids, from those after a cursor on; at most MaxSources.
+	Waiters(ctx context.Context, id, after RunID) ([]RunID, error)
 }
 
 // waitFaults returns what is wrong with what a run waits for.

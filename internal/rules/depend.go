@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -186,6 +187,20 @@ func (e *Judged) why() string {
 	default:
 		return fmt.Sprintf("run %s, for whose failure it waits, has succeeded", e.Source)
 	}
+}
+
+// CancelledBy returns the source for whose failure a dependent was cancelled with this reason.
+func CancelledBy(reason string) (source store.RunID, ok bool) {
+	rest, ok := strings.CutPrefix(reason, "run ")
+	if !ok {
+		return source, false
+	}
+	id, rest, ok := strings.Cut(rest, ", ")
+	if !ok || !strings.HasPrefix(rest, "which it depends on, ") {
+		return source, false
+	}
+	source, err := uuid.Parse(id)
+	return source, err == nil
 }
 
 // ParentCancelled is why a child is cancelled with its parent.

@@ -225,6 +225,22 @@ func (s *Store) Links(ctx context.Context, id store.RunID) (store.RunLinks, erro
 	return links, nil
 }
 
+// Waiters returns the runs that wait for a run; see store.Linker.
+func (s *Store) Waiters(ctx context.Context, id, after store.RunID) (waiters []store.RunID, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("waiters: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.byID {
+		waits := slices.ContainsFunc(r.edges, func(e rules.Edge) bool { return e.Source == id && !e.Met })
+		if waits && bytes.Compare(r.id[:], after[:]) > 0 && len(waiters) < store.MaxSources {
+			waiters = append(waiters, r.id)
+		}
+	}
+	return waiters, nil
+}
+
 // linked completes a link with what the run at its other end is.
 func (s *Store) linked(link store.Link, other store.RunID) store.Link {
 	link.Run = other

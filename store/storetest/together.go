@@ -190,6 +190,10 @@ func stepCalls() map[string]func(*call) error {
 			_, err := c.store.Links(c.ctx, store.NewRunID())
 			return err
 		},
+		"Waiters": func(c *call) error {
+			_, err := c.store.Waiters(c.ctx, store.NewRunID(), store.RunID{})
+			return err
+		},
 		"Outcomes": func(c *call) error {
 			_, err := c.store.Outcomes(c.ctx, []store.RunID{store.NewRunID()})
 			return err
