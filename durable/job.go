@@ -118,12 +118,16 @@ func (j Job[A]) Schedule(ctx context.Context, to store.Scheduler, name string, a
 
 // Info describes the job as a worker declares it.
 func (j Job[A]) Info() JobInfo {
-	return JobInfo{
+	info := JobInfo{
 		Name: j.name, Queue: j.policy.queue, Priority: j.policy.priority,
 		MaxAttempts: j.policy.maxAttempts, Timeout: store.Duration(j.policy.timeout), OnCrash: j.policy.onCrash,
 		Retention: store.Duration(j.policy.retention), Limits: j.policy.limits.declared(),
 		Code: store.JobCode{Aliases: slices.Clone(j.policy.aliases), Redacted: slices.Clone(j.policy.redacted)},
 	}
+	if j.policy.onDead != nil {
+		info.Code.OnDead = j.policy.onDead.name
+	}
+	return info
 }
 
 // RunOf creates a run of a declared job from JSON args, for programs that enqueue without the

@@ -35,6 +35,7 @@ type Store interface {
 	Stepper
 	Releaser
 	Linker
+	Deaths
 	Sweeper
 	Controls
 	Sessions

@@ -59,6 +59,9 @@ type Store struct {
 	awaited map[store.RunID]bool // their sources
 	orphans []store.RunID        // children of cancelled parents, to be cancelled
 
+	deaths    []store.DeathRecord // for which runs are to be stored, the oldest first
+	lastDeath int64
+
 	places    map[string][]*place         // of each lock ever asked for
 	refused   map[lease.ClaimID]time.Time // claims of locks that were given back before they came, and until when
 	forced    []lock.ForceRecord

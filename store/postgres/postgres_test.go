@@ -118,6 +118,7 @@ func (o opened) shift(t *testing.T, d time.Duration) {
 		"steps":       {"at", "until"},
 		"inputs":      {"at"},
 		"notices":     {"due_at"},
+		"deaths":      {"died_at"},
 	} {
 		set := make([]string, len(columns))
 		for i, column := range columns {

@@ -13,6 +13,7 @@ import (
 func linkTests() map[string]func(*testing.T, *fixture) {
 	tests := childTests()
 	maps.Copy(tests, dependentTests())
+	maps.Copy(tests, deathTests())
 	return tests
 }
 

@@ -93,6 +93,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.deleteAttemptsStmt, err = db.PrepareContext(ctx, deleteAttempts); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteAttempts: %w", err)
 	}
+	if q.deleteDeathStmt, err = db.PrepareContext(ctx, deleteDeath); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteDeath: %w", err)
+	}
 	if q.deleteEdgesStmt, err = db.PrepareContext(ctx, deleteEdges); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteEdges: %w", err)
 	}
@@ -464,6 +467,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.listDeadStmt, err = db.PrepareContext(ctx, listDead); err != nil {
 		return nil, fmt.Errorf("error preparing query ListDead: %w", err)
+	}
+	if q.listDeathsStmt, err = db.PrepareContext(ctx, listDeaths); err != nil {
+		return nil, fmt.Errorf("error preparing query ListDeaths: %w", err)
 	}
 	if q.listEntriesStmt, err = db.PrepareContext(ctx, listEntries); err != nil {
 		return nil, fmt.Errorf("error preparing query ListEntries: %w", err)
@@ -943,6 +949,11 @@ func (q *Queries) Close() error {
 	if q.deleteAttemptsStmt != nil {
 		if cerr := q.deleteAttemptsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing deleteAttemptsStmt: %w", cerr)
+		}
+	}
+	if q.deleteDeathStmt != nil {
+		if cerr := q.deleteDeathStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteDeathStmt: %w", cerr)
 		}
 	}
 	if q.deleteEdgesStmt != nil {
@@ -1563,6 +1574,11 @@ func (q *Queries) Close() error {
 	if q.listDeadStmt != nil {
 		if cerr := q.listDeadStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listDeadStmt: %w", cerr)
+		}
+	}
+	if q.listDeathsStmt != nil {
+		if cerr := q.listDeathsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listDeathsStmt: %w", cerr)
 		}
 	}
 	if q.listEntriesStmt != nil {
@@ -2227,6 +2243,7 @@ type Queries struct {
 	declareJobStmt           *sql.Stmt
 	declareWorkerStmt        *sql.Stmt
 	deleteAttemptsStmt       *sql.Stmt
+	deleteDeathStmt          *sql.Stmt
 	deleteEdgesStmt          *sql.Stmt
 	deleteEndedStmt          *sql.Stmt
 	deleteEntryStmt          *sql.Stmt
@@ -2351,6 +2368,7 @@ type Queries struct {
 	listChangesOfStmt        *sql.Stmt
 	listChosenStmt           *sql.Stmt
 	listDeadStmt             *sql.Stmt
+	listDeathsStmt           *sql.Stmt
 	listEntriesStmt          *sql.Stmt
 	listEntriesOfStmt        *sql.Stmt
 	listExecutingStmt        *sql.Stmt
@@ -2500,6 +2518,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		declareJobStmt:           q.declareJobStmt,
 		declareWorkerStmt:        q.declareWorkerStmt,
 		deleteAttemptsStmt:       q.deleteAttemptsStmt,
+		deleteDeathStmt:          q.deleteDeathStmt,
 		deleteEdgesStmt:          q.deleteEdgesStmt,
 		deleteEndedStmt:          q.deleteEndedStmt,
 		deleteEntryStmt:          q.deleteEntryStmt,
@@ -2624,6 +2643,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		listChangesOfStmt:        q.listChangesOfStmt,
 		listChosenStmt:           q.listChosenStmt,
 		listDeadStmt:             q.listDeadStmt,
+		listDeathsStmt:           q.listDeathsStmt,
 		listEntriesStmt:          q.listEntriesStmt,
 		listEntriesOfStmt:        q.listEntriesOfStmt,
 		listExecutingStmt:        q.listExecutingStmt,
