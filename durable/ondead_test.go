@@ -39,7 +39,7 @@ func (reversing) Decode(_ durable.CodecInfo, data []byte) ([]byte, error) {
 func TestOnDead_ARunIsStoredForEachDeath(t *testing.T) {
 	durabletest.Run(t, func(t *testing.T, kit *durabletest.Kit) {
 		var refunded, lamented []durable.Death
-		kit.WorkerWith(durable.WorkerConfig{OnDead: lament}, func(w *durable.Worker) {
+		kit.Worker(func(w *durable.Worker) {
 			durable.Register(w, debit, func(context.Context, *durable.Run[order]) error { return errBoom })
 			durable.Register(w, other, func(context.Context, *durable.Run[order]) error { return durable.Permanent(errBoom) })
 			durable.Register(w, refund, func(_ context.Context, run *durable.Run[durable.Death]) error {
@@ -50,7 +50,7 @@ func TestOnDead_ARunIsStoredForEachDeath(t *testing.T) {
 				lamented = append(lamented, run.Args)
 				return durable.Permanent(errBoom)
 			})
-		})
+		}, func(c *durable.WorkerConfig) { c.OnDead = lament })
 		first, err := debit.Enqueue(t.Context(), kit.Client, order{Total: 7})
 		require.NoError(t, err)
 		second, err := other.Enqueue(t.Context(), kit.Client, order{Total: 8})
@@ -70,16 +70,12 @@ func TestOnDead_ARunIsStoredForEachDeath(t *testing.T) {
 	})
 }
 
-func TestOnDead_ADeathWaitsForAWorkerAndArgsMayBeTooLarge(t *testing.T) {
+func TestOnDead_LeavesOutArgsThatAreTooLargeForAnotherRun(t *testing.T) {
 	durabletest.Run(t, func(t *testing.T, kit *durabletest.Kit) {
 		large := durable.NewJob[string]("large", durable.OnDead(refund))
-		dying := kit.Worker(func(w *durable.Worker) {
+		kit.Worker(func(w *durable.Worker) {
 			durable.Register(w, large, func(context.Context, *durable.Run[string]) error { return durable.Permanent(errBoom) })
 		})
-		receipt, err := large.Enqueue(t.Context(), kit.Client, strings.Repeat("x", store.MaxArgsSize-10))
-		require.NoError(t, err)
-		kit.RunDue()
-		dying.Kill()
 		var got []durable.Death
 		kit.Worker(func(w *durable.Worker) {
 			durable.Register(w, refund, func(_ context.Context, run *durable.Run[durable.Death]) error {
@@ -87,6 +83,8 @@ func TestOnDead_ADeathWaitsForAWorkerAndArgsMayBeTooLarge(t *testing.T) {
 				return nil
 			})
 		})
+		receipt, err := large.Enqueue(t.Context(), kit.Client, strings.Repeat("x", store.MaxArgsSize-10))
+		require.NoError(t, err)
 		kit.RunAll()
 		require.Len(t, got, 1)
 		require.Equal(t, receipt.ID, got[0].Run)
