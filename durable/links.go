@@ -302,7 +302,7 @@ func DependsOn(conditions ...store.Condition) Option {
 }
 
 // OnSuccess is met when all of the runs have succeeded. One that is cancelled or deleted cancels
-// the dependent; one that is dead holds it.
+// the dependent; one that is dead holds it, or cancels it too with OnSuccess(…).CancelOnDead().
 func OnSuccess(ids ...RunID) store.Condition {
 	return store.Condition{Want: store.WantSucceeded, Runs: ids}
 }

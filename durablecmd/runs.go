@@ -24,7 +24,8 @@ type runsVerb struct {
 	Wait        runsWaitVerb    `cmd:"" help:"Wait until a run has ended. Exits 0 if it succeeded, 3 if it is dead or cancelled, 4 after --timeout."`
 	Count       runsCountVerb   `cmd:"" help:"Count runs by state. Large counts may be lower bounds (10000+) or estimates (about)."`
 	Cancel      runsChangeVerb  `cmd:"" help:"Cancel runs. A running one is asked to stop; it ends cancelled unless its handler returns success or a permanent failure."`
-	Retry       runsChangeVerb  `cmd:"" help:"Make dead or cancelled runs pending again, with a full set of attempts."`
+	Retry       runsRetryVerb   `cmd:"" help:"Make dead or cancelled runs pending again, with a full set of attempts."`
+	Release     runsChangeVerb  `cmd:"" help:"Make runs due that depend on others, without waiting for their conditions any longer."`
 	Acknowledge runsChangeVerb  `cmd:"" help:"Take dead runs off the list of problems. They stay dead."`
 	Delete      runsChangeVerb  `cmd:"" help:"Delete runs that are not running."`
 	Rerun       runsRerunVerb   `cmd:"" help:"Enqueue a copy of an earlier run, and print its id."`

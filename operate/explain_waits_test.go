@@ -25,6 +25,7 @@ func TestExplain_NamesTheRunThatADependentWaitsFor(t *testing.T) {
 	require.Equal(t, operate.BlockerDependency, why.Blockers[0].Kind)
 	require.Contains(t, why.Summary, source.ID.String())
 	require.Contains(t, commandsOf(why), "explain "+source.ID.String())
+	require.Contains(t, commandsOf(why), "runs release "+dependent.ID.String())
 
 	changed, err := db.Operate(t.Context(), store.RunCommand{Action: store.CancelRuns, Runs: []store.RunID{source.ID}, By: "ann"})
 	require.NoError(t, err)

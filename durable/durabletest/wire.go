@@ -302,6 +302,14 @@ func (x wire) Release(ctx context.Context, request store.ReleaseRequest) (store.
 	return through(ctx, x.w, func() (store.ReleaseResult, error) { return x.Store.Release(ctx, request) })
 }
 
+func (x wire) Deaths(ctx context.Context, jobs []string, limit int) ([]store.DeathRecord, error) {
+	return through(ctx, x.w, func() ([]store.DeathRecord, error) { return x.Store.Deaths(ctx, jobs, limit) })
+}
+
+func (x wire) EnqueueForDeaths(ctx context.Context, runs []store.DeathRun) (int, error) {
+	return through(ctx, x.w, func() (int, error) { return x.Store.EnqueueForDeaths(ctx, runs) })
+}
+
 func (x wire) Publish(ctx context.Context, signal store.Signal) error {
 	_, err := through(ctx, x.w, errOnly(func() error { return x.Store.Publish(ctx, signal) }))
 	return err

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -123,7 +124,7 @@ func (e *Judged) Judge() {
 	ended := !e.Found || e.State.Terminal() || e.happened.Ended
 	met := e.Met
 	switch e.Want.Want() {
-	case store.WantSucceeded:
+	case store.WantSucceeded, store.WantAlive:
 		met = met || succeeded
 	case store.WantEnded:
 		met = met || ended
@@ -133,14 +134,20 @@ func (e *Judged) Judge() {
 	switch {
 	case met:
 		e.Fate = Met
-	case e.Want.Want() == store.WantFailed && succeeded, e.Want.Want() == store.WantSucceeded && ended && !e.holds():
+	case e.Want.Want() == store.WantFailed && succeeded, e.wantsSuccess() && ended && !e.holds():
 		e.Fate = Never
 	}
 }
 
-// holds reports whether the source is dead, and may be retried, or is a batch of which a dead member
-// was.
-func (e *Judged) holds() bool { return e.Found && (e.State == store.Dead || !e.State.Terminal()) }
+func (e *Judged) wantsSuccess() bool {
+	return e.Want.Want() == store.WantSucceeded || e.Want.Want() == store.WantAlive
+}
+
+// holds reports whether the source is dead, and its retry is waited for, or is a batch of which a
+// dead member was retried.
+func (e *Judged) holds() bool {
+	return e.Found && (!e.State.Terminal() || e.State == store.Dead && e.Want.Want() == store.WantSucceeded)
+}
 
 // Open reports whether an end of the source is still to decide about the edge. That of a dead one
 // is, as it may be retried.
@@ -200,13 +207,31 @@ func (e *Judged) why() string {
 	switch {
 	case !e.Found:
 		return source + ", which it depends on, was deleted"
-	case e.State != store.Cancelled:
+	case e.State == store.Succeeded:
 		return source + ", for whose failure it waits, has succeeded"
+	case e.State == store.Dead && e.Want.Batch():
+		return source + ", which it depends on, has dead members"
+	case e.State == store.Dead:
+		return source + ", which it depends on, is dead"
 	case e.Want.Batch():
 		return source + ", which it depends on, was cancelled, or some of its members were"
 	default:
 		return source + ", which it depends on, was cancelled"
 	}
+}
+
+// CancelledBy returns the source for whose failure a dependent was cancelled with this reason.
+func CancelledBy(reason string) (source store.RunID, ok bool) {
+	rest, ok := strings.CutPrefix(reason, "run ")
+	if !ok {
+		return source, false
+	}
+	id, rest, ok := strings.Cut(rest, ", ")
+	if !ok || !strings.HasPrefix(rest, "which it depends on, ") {
+		return source, false
+	}
+	source, err := uuid.Parse(id)
+	return source, err == nil
 }
 
 // ParentCancelled is why a child is cancelled with its parent.

@@ -90,6 +90,9 @@ func (d *dashboard) run(ctx context.Context, r *request) (view, error) {
 	shown.Steps = stepsOf(&steps)
 	shown.Masked = shown.Masked || r.who.Operator && masks(&steps)
 	for i := range shown.Why.Blockers {
+		if shown.Why.Blockers[i].Kind == operate.BlockerDependency {
+			shown.Can["release"] = true
+		}
 		if b := &shown.Why.Blockers[i]; b.Kind == operate.BlockerKept && b.EndsAt != nil {
 			shown.Kept = stampOf(b.EndsAt, r.now)
 		}

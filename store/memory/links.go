@@ -105,6 +105,14 @@ func (r *run) holdAgain() bool {
 	return r.startedAt.IsZero() && slices.ContainsFunc(r.edges, func(e rules.Edge) bool { return e.Name == "" && !e.Met })
 }
 
+// meetAll has all conditions of a dependent count as met.
+func (r *run) meetAll() {
+	r.edges = slices.Clone(r.edges)
+	for i := range r.edges {
+		r.edges[i].Met = r.edges[i].Met || r.edges[i].Name == ""
+	}
+}
+
 // releaseLinked makes due what waits for runs that have ended, and cancels what never can be.
 func (s *Store) releaseLinked(now time.Time) (released, ended int) {
 	for changed := true; changed; {
@@ -236,6 +244,22 @@ func (s *Store) Links(ctx context.Context, id store.RunID) (store.RunLinks, erro
 	}
 	links.WaitsFor, links.WaitedFor = rules.LinksInOrder(links.WaitsFor), rules.LinksInOrder(links.WaitedFor)
 	return links, nil
+}
+
+// Waiters returns the runs that wait for a run; see store.Linker.
+func (s *Store) Waiters(ctx context.Context, id, after store.RunID) (waiters []store.RunID, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("waiters: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.byID {
+		waits := slices.ContainsFunc(r.edges, func(e rules.Edge) bool { return e.Source == id && !e.Met })
+		if waits && bytes.Compare(r.id[:], after[:]) > 0 && len(waiters) < store.MaxSources {
+			waiters = append(waiters, r.id)
+		}
+	}
+	return waiters, nil
 }
 
 // linked completes a link with what is at its other end.

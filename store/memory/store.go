@@ -61,6 +61,8 @@ type Store struct {
 
 	batches map[store.BatchID]*batch
 	made    []store.BatchID // all of them, in the order in which they were made
+	deaths    []store.DeathRecord // for which runs are to be stored, the oldest first
+	lastDeath int64
 
 	places    map[string][]*place         // of each lock ever asked for
 	refused   map[lease.ClaimID]time.Time // claims of locks that were given back before they came, and until when

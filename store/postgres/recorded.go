@@ -124,3 +124,8 @@ func (t *Tx) Send(ctx context.Context, input store.NewInput) (store.SendReceipt,
 	}
 	return receipt, nil
 }
+
+// Waiters returns the runs that wait for a run; see store.Linker.
+func (s *Store) Waiters(ctx context.Context, id, after store.RunID) ([]store.RunID, error) {
+	return s.steps.Waiters(ctx, id, after)
+}

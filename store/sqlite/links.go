@@ -285,6 +285,23 @@ func (s *Store) Links(ctx context.Context, id store.RunID) (store.RunLinks, erro
 	return links, nil
 }
 
+// Waiters returns the runs that wait for a run; see store.Linker.
+func (s *Store) Waiters(ctx context.Context, id, after store.RunID) ([]store.RunID, error) {
+	reader, err := s.read(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("waiters: %w", s.explain(err))
+	}
+	rows, err := reader.WaitersOf(ctx, queries.WaitersOfParams{Source: id[:], After: after[:], Most: store.MaxSources})
+	if err != nil {
+		return nil, fmt.Errorf("waiters: %w", s.explain(err))
+	}
+	waiters := make([]store.RunID, len(rows))
+	for i := range rows {
+		waiters[i] = store.RunID(rows[i])
+	}
+	return waiters, nil
+}
+
 func linkOf(row *queries.SourcesOfRow) store.Link {
 	link := store.Link{Run: store.RunID(row.ID), Job: row.Job, Want: rules.EdgeWant(row.Wants).Want(), AnyOf: int(row.AnyOf), Met: row.Met != 0, Name: row.Name} //nolint:gosec // 1 to 6
 	if row.State >= 0 {

@@ -13,6 +13,7 @@ import (
 func linkTests() map[string]func(*testing.T, *fixture) {
 	tests := childTests()
 	maps.Copy(tests, dependentTests())
+	maps.Copy(tests, deathTests())
 	return tests
 }
 
@@ -29,6 +30,7 @@ func dependentTests() map[string]func(*testing.T, *fixture) {
 		"dependents that no engine could release are refused":    dependentRefused,
 		"a dead source holds, and its retry lets go":             dependentHeld,
 		"a cancelled dependent that is retried waits again":      dependentRetried,
+		"an operator releases a dependent that waits":            dependentReleased,
 		"a run that depends on others is not replaced":           dependentKeyed,
 		"retention keeps what an unfinished run waits for":       dependentKept,
 		"all dependents of one run are released":                 dependentMany,
@@ -126,10 +128,10 @@ func dependentTable(t *testing.T, f *fixture) {
 		"deleted":   func(id store.RunID) { f.operate(store.DeleteRuns, id) },
 	}
 	for way, becomes := range map[string]map[store.Want]string{
-		"succeeded": {store.WantSucceeded: due, store.WantEnded: due, store.WantFailed: cancelled},
-		"dead":      {store.WantSucceeded: waits, store.WantEnded: due, store.WantFailed: due},
-		"cancelled": {store.WantSucceeded: cancelled, store.WantEnded: due, store.WantFailed: due},
-		"deleted":   {store.WantSucceeded: cancelled, store.WantEnded: due, store.WantFailed: due},
+		"succeeded": {store.WantSucceeded: due, store.WantEnded: due, store.WantFailed: cancelled, store.WantAlive: due},
+		"dead":      {store.WantSucceeded: waits, store.WantEnded: due, store.WantFailed: due, store.WantAlive: cancelled},
+		"cancelled": {store.WantSucceeded: cancelled, store.WantEnded: due, store.WantFailed: due, store.WantAlive: cancelled},
+		"deleted":   {store.WantSucceeded: cancelled, store.WantEnded: due, store.WantFailed: due, store.WantAlive: cancelled},
 	} {
 		for want, fate := range becomes {
 			source := newRun()
@@ -265,9 +267,12 @@ func dependentRefused(t *testing.T, f *fixture) {
 	self := newRun()
 	dependsOn(store.WantEnded, self.ID)(&self)
 	for what, runs := range map[string][]store.NewRun{
-		"a cycle":         {a, b},
-		"itself":          {self},
-		"no source":       {newRun(dependsOn(store.WantEnded))},
+		"a cycle":   {a, b},
+		"itself":    {self},
+		"no source": {newRun(dependsOn(store.WantEnded))},
+		"an end on dead": {newRun(func(r *store.NewRun) {
+			r.DependsOn = []store.Condition{store.Condition{Want: store.WantEnded, Runs: []store.RunID{source.ID}}.CancelOnDead()}
+		})},
 		"an unknown want": {newRun(dependsOn(7, source.ID))},
 		"at":              {newRun(dependsOn(store.WantEnded, source.ID), func(r *store.NewRun) { r.At = time.Now().Add(time.Hour) })},
 		"after":           {newRun(dependsOn(store.WantEnded, source.ID), func(r *store.NewRun) { r.After = time.Hour })},

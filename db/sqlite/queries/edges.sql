@@ -52,6 +52,14 @@ WHERE waiter = @waiter
   AND source = @source
   AND wants = @wants;
 
+-- name: MeetAll :exec
+-- Index: the primary key. Idempotent: a repeat finds them met.
+UPDATE edges
+SET met = 1
+WHERE waiter = @waiter
+  AND name = ''
+  AND met = 0;
+
 -- name: FindWaiter :one
 -- Index: the key of runs, and the primary keys of steps, edges and batches. Came: it waits for
 -- children, or for a batch (wants > 3), of which none is unfinished.

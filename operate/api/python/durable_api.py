@@ -379,6 +379,13 @@ class Client:
         """
         return self._call("PUT", f"/runs/{urllib.parse.quote(str(id), safe='')}/inputs/{urllib.parse.quote(str(name), safe='')}", {}, {}, body)
 
+    def release_run(self, id, body=None):
+        """Make a run due that depends on others, without waiting for its conditions any longer.
+
+        body: Reason.
+        """
+        return self._call("POST", f"/runs/{urllib.parse.quote(str(id), safe='')}/release", {}, {}, body)
+
     def rerun_run(self, id, body=None):
         """Enqueue a new run like this one, with the same args or others.
 
@@ -387,9 +394,10 @@ class Client:
         return self._call("POST", f"/runs/{urllib.parse.quote(str(id), safe='')}/rerun", {}, {}, body)
 
     def retry_run(self, id, body=None):
-        """Make a dead or cancelled run pending again.
+        """Make a dead or cancelled run pending again; with_dependents, also the dependents that its failure
+        has cancelled.
 
-        body: Reason.
+        body: reason, with_dependents.
         """
         return self._call("POST", f"/runs/{urllib.parse.quote(str(id), safe='')}/retry", {}, {}, body)
 

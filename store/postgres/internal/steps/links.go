@@ -77,6 +77,21 @@ func scanBatchLinks(into *[]store.Link) func(pgx.Rows) error {
 	}
 }
 
+// Waiters returns the runs that wait for a run; see store.Linker.
+func (s *Steps) Waiters(ctx context.Context, id, after store.RunID) (waiters []store.RunID, err error) {
+	if err := s.schema.Usable(ctx); err != nil {
+		return nil, s.db.Fail("waiters", err)
+	}
+	b := s.db.NewBatch()
+	b.Add(queries.WaitersOf, id, after, store.MaxSources).Query(func(rows pgx.Rows) error {
+		return conn.ScanIDs(rows, func(id uuid.UUID) { waiters = append(waiters, id) })
+	})
+	if err := s.db.Send(ctx, s.db.General, b); err != nil {
+		return nil, s.db.Fail("waiters", err)
+	}
+	return waiters, nil
+}
+
 func scanLinks(into *[]store.Link) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		for rows.Next() {

@@ -108,6 +108,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.deleteAttemptsStmt, err = db.PrepareContext(ctx, deleteAttempts); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteAttempts: %w", err)
 	}
+	if q.deleteDeathStmt, err = db.PrepareContext(ctx, deleteDeath); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteDeath: %w", err)
+	}
 	if q.deleteEdgesStmt, err = db.PrepareContext(ctx, deleteEdges); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteEdges: %w", err)
 	}
@@ -516,6 +519,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.listDeadStmt, err = db.PrepareContext(ctx, listDead); err != nil {
 		return nil, fmt.Errorf("error preparing query ListDead: %w", err)
 	}
+	if q.listDeathsStmt, err = db.PrepareContext(ctx, listDeaths); err != nil {
+		return nil, fmt.Errorf("error preparing query ListDeaths: %w", err)
+	}
 	if q.listEntriesStmt, err = db.PrepareContext(ctx, listEntries); err != nil {
 		return nil, fmt.Errorf("error preparing query ListEntries: %w", err)
 	}
@@ -623,6 +629,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.makeDueStmt, err = db.PrepareContext(ctx, makeDue); err != nil {
 		return nil, fmt.Errorf("error preparing query MakeDue: %w", err)
+	}
+	if q.meetAllStmt, err = db.PrepareContext(ctx, meetAll); err != nil {
+		return nil, fmt.Errorf("error preparing query MeetAll: %w", err)
 	}
 	if q.meetEdgeStmt, err = db.PrepareContext(ctx, meetEdge); err != nil {
 		return nil, fmt.Errorf("error preparing query MeetEdge: %w", err)
@@ -1031,6 +1040,11 @@ func (q *Queries) Close() error {
 	if q.deleteAttemptsStmt != nil {
 		if cerr := q.deleteAttemptsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing deleteAttemptsStmt: %w", cerr)
+		}
+	}
+	if q.deleteDeathStmt != nil {
+		if cerr := q.deleteDeathStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteDeathStmt: %w", cerr)
 		}
 	}
 	if q.deleteEdgesStmt != nil {
@@ -1713,6 +1727,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing listDeadStmt: %w", cerr)
 		}
 	}
+	if q.listDeathsStmt != nil {
+		if cerr := q.listDeathsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listDeathsStmt: %w", cerr)
+		}
+	}
 	if q.listEntriesStmt != nil {
 		if cerr := q.listEntriesStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listEntriesStmt: %w", cerr)
@@ -1891,6 +1910,11 @@ func (q *Queries) Close() error {
 	if q.makeDueStmt != nil {
 		if cerr := q.makeDueStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing makeDueStmt: %w", cerr)
+		}
+	}
+	if q.meetAllStmt != nil {
+		if cerr := q.meetAllStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing meetAllStmt: %w", cerr)
 		}
 	}
 	if q.meetEdgeStmt != nil {
@@ -2400,6 +2424,7 @@ type Queries struct {
 	declareJobStmt           *sql.Stmt
 	declareWorkerStmt        *sql.Stmt
 	deleteAttemptsStmt       *sql.Stmt
+	deleteDeathStmt          *sql.Stmt
 	deleteEdgesStmt          *sql.Stmt
 	deleteEndedStmt          *sql.Stmt
 	deleteEntryStmt          *sql.Stmt
@@ -2536,6 +2561,7 @@ type Queries struct {
 	listChangesOfStmt        *sql.Stmt
 	listChosenStmt           *sql.Stmt
 	listDeadStmt             *sql.Stmt
+	listDeathsStmt           *sql.Stmt
 	listEntriesStmt          *sql.Stmt
 	listEntriesOfStmt        *sql.Stmt
 	listExecutingStmt        *sql.Stmt
@@ -2572,6 +2598,7 @@ type Queries struct {
 	listWaitsStmt            *sql.Stmt
 	listWorkersStmt          *sql.Stmt
 	makeDueStmt              *sql.Stmt
+	meetAllStmt              *sql.Stmt
 	meetEdgeStmt             *sql.Stmt
 	mendReadyStmt            *sql.Stmt
 	moveSweepStmt            *sql.Stmt
@@ -2694,6 +2721,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		declareJobStmt:           q.declareJobStmt,
 		declareWorkerStmt:        q.declareWorkerStmt,
 		deleteAttemptsStmt:       q.deleteAttemptsStmt,
+		deleteDeathStmt:          q.deleteDeathStmt,
 		deleteEdgesStmt:          q.deleteEdgesStmt,
 		deleteEndedStmt:          q.deleteEndedStmt,
 		deleteEntryStmt:          q.deleteEntryStmt,
@@ -2830,6 +2858,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		listChangesOfStmt:        q.listChangesOfStmt,
 		listChosenStmt:           q.listChosenStmt,
 		listDeadStmt:             q.listDeadStmt,
+		listDeathsStmt:           q.listDeathsStmt,
 		listEntriesStmt:          q.listEntriesStmt,
 		listEntriesOfStmt:        q.listEntriesOfStmt,
 		listExecutingStmt:        q.listExecutingStmt,
@@ -2866,6 +2895,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		listWaitsStmt:            q.listWaitsStmt,
 		listWorkersStmt:          q.listWorkersStmt,
 		makeDueStmt:              q.makeDueStmt,
+		meetAllStmt:              q.meetAllStmt,
 		meetEdgeStmt:             q.meetEdgeStmt,
 		mendReadyStmt:            q.mendReadyStmt,
 		moveSweepStmt:            q.moveSweepStmt,

@@ -278,6 +278,24 @@ func (q *Queries) IsNeeded(ctx context.Context, arg IsNeededParams) (int64, erro
 	return count, err
 }
 
+const meetAll = `-- name: MeetAll :exec
+UPDATE edges
+SET met = 1
+WHERE waiter = ?1
+  AND name = ''
+  AND met = 0
+`
+
+type MeetAllParams struct {
+	Waiter []byte
+}
+
+// Index: the primary key. Idempotent: a repeat finds them met.
+func (q *Queries) MeetAll(ctx context.Context, arg MeetAllParams) error {
+	_, err := q.exec(ctx, q.meetAllStmt, meetAll, arg.Waiter)
+	return err
+}
+
 const meetEdge = `-- name: MeetEdge :exec
 UPDATE edges
 SET met = 1
