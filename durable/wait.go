@@ -36,7 +36,7 @@ func Receive[T any](ctx context.Context, run AnyRun, name string, timeout time.D
 	x := run.underWay()
 	var value T
 	if timeout < 0 {
-		return value, fmt.Errorf("%w: receive %q: timeout %v: want 0 for none, or more", ErrInvalid, name, timeout)
+		return value, negativeTimeout(name, timeout)
 	}
 	input, err := x.book().Receive(ctx, name, timeout)
 	switch {
@@ -53,6 +53,10 @@ func Receive[T any](ctx context.Context, run AnyRun, name string, timeout time.D
 		return value, fmt.Errorf("input %q is no %T: %w", name, value, err)
 	}
 	return value, nil
+}
+
+func negativeTimeout(name string, timeout time.Duration) error {
+	return fmt.Errorf("%w: receive %q: timeout %v: want 0 for none, or more", ErrInvalid, name, timeout)
 }
 
 // Parallel executes functions concurrently and waits for all of them. Each is a branch of the

@@ -188,6 +188,13 @@ func (b *Book) Left(until time.Time) time.Duration {
 	return b.left(until)
 }
 
+// Now is the time on the store's clock.
+func (b *Book) Now() time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.now.Add(b.host.Elapsed() - b.readAt)
+}
+
 // left is Left for a caller that holds b.mu.
 func (b *Book) left(until time.Time) time.Duration {
 	return max(until.Sub(b.now.Add(b.host.Elapsed()-b.readAt)), 0)
@@ -235,10 +242,15 @@ func (b *Book) Begin(ctx context.Context, name string, aliases ...string) (*stor
 			return &step, nil
 		}
 	}
-	if len(b.known) >= store.MaxSteps {
-		return nil, fmt.Errorf("%w: step %q: the run has %d steps, the most there may be: continue in a run that this one enqueues", store.ErrInvalid, name, len(b.known))
+	return nil, b.full(name)
+}
+
+// full refuses a new step of a run that has as many as there may be. b.mu is held.
+func (b *Book) full(name string) error {
+	if len(b.known) < store.MaxSteps {
+		return nil
 	}
-	return nil, nil
+	return fmt.Errorf("%w: step %q: the run has %d steps, the most there may be: continue in a run that this one enqueues", store.ErrInvalid, name, len(b.known))
 }
 
 // Sealed encodes a result for the store, and refuses what cannot be stored.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -165,7 +166,11 @@ func (s *Store) releaseNoticed(looks []store.Look, now time.Time) store.ReleaseR
 	}
 	s.notices = later
 	for _, look := range looks {
-		result.Released += s.releaseFor(s.runs[look.Run], look.Name, now)
+		r := s.runs[look.Run]
+		if r != nil && look.Kind == store.StepChildren { // it has begun to wait again
+			r.came = slices.DeleteFunc(slices.Clone(r.came), func(name string) bool { return name == look.Name })
+		}
+		result.Released += s.releaseFor(r, look.Name, now)
 	}
 	released, ended := s.releaseLinked(now)
 	result.Released, result.Ended = result.Released+released, ended

@@ -76,6 +76,27 @@ SELECT
 FROM runs
 WHERE runs.id = @id;
 
+-- name: ChildrenCame :one
+-- Index: the primary keys of steps and edges, and the key of runs. Whether a run waits for children
+-- under a name of which none is unfinished.
+SELECT CAST(
+    EXISTS (
+        SELECT 1
+        FROM steps
+        WHERE steps.run_id = @id
+          AND steps.name = @name
+          AND steps.kind = 5
+          AND NOT EXISTS (
+              SELECT 1
+              FROM edges
+              JOIN runs AS children ON children.id = edges.source
+              WHERE edges.waiter = steps.run_id
+                AND edges.name = steps.name
+                AND children.state < 2
+          )
+    ) AS INTEGER
+) AS came;
+
 -- name: HasUnmet :one
 -- Index: the key of runs, and the primary key of edges. Whether a run that was never executed
 -- has a condition that is not met.
@@ -98,7 +119,8 @@ WHERE edges.source = @source
 
 -- name: FindOutcome :one
 -- Index: the key of runs, then that of lanes and the primary key of problems.
-SELECT lanes.job, runs.state, runs.result, coalesce(problems.reason, '') AS reason
+SELECT
+    lanes.job, runs.state, runs.result, coalesce(problems.reason, '') AS reason, runs.finished_at
 FROM runs
 JOIN lanes ON lanes.id = abs(runs.lane)
 LEFT JOIN problems ON problems.run_id = runs.id

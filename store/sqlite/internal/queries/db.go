@@ -60,6 +60,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.capQueueStmt, err = db.PrepareContext(ctx, capQueue); err != nil {
 		return nil, fmt.Errorf("error preparing query CapQueue: %w", err)
 	}
+	if q.childrenCameStmt, err = db.PrepareContext(ctx, childrenCame); err != nil {
+		return nil, fmt.Errorf("error preparing query ChildrenCame: %w", err)
+	}
 	if q.countAheadStmt, err = db.PrepareContext(ctx, countAhead); err != nil {
 		return nil, fmt.Errorf("error preparing query CountAhead: %w", err)
 	}
@@ -885,6 +888,11 @@ func (q *Queries) Close() error {
 	if q.capQueueStmt != nil {
 		if cerr := q.capQueueStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing capQueueStmt: %w", cerr)
+		}
+	}
+	if q.childrenCameStmt != nil {
+		if cerr := q.childrenCameStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing childrenCameStmt: %w", cerr)
 		}
 	}
 	if q.countAheadStmt != nil {
@@ -2208,6 +2216,7 @@ type Queries struct {
 	beginStretchStmt         *sql.Stmt
 	cancelPendingStmt        *sql.Stmt
 	capQueueStmt             *sql.Stmt
+	childrenCameStmt         *sql.Stmt
 	countAheadStmt           *sql.Stmt
 	countExpiredStmt         *sql.Stmt
 	countLeasesStmt          *sql.Stmt
@@ -2480,6 +2489,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		beginStretchStmt:         q.beginStretchStmt,
 		cancelPendingStmt:        q.cancelPendingStmt,
 		capQueueStmt:             q.capQueueStmt,
+		childrenCameStmt:         q.childrenCameStmt,
 		countAheadStmt:           q.countAheadStmt,
 		countExpiredStmt:         q.countExpiredStmt,
 		countLeasesStmt:          q.countLeasesStmt,

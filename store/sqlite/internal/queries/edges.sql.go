@@ -26,6 +26,40 @@ func (q *Queries) AddLink(ctx context.Context, arg AddLinkParams) error {
 	return err
 }
 
+const childrenCame = `-- name: ChildrenCame :one
+SELECT CAST(
+    EXISTS (
+        SELECT 1
+        FROM steps
+        WHERE steps.run_id = ?1
+          AND steps.name = ?2
+          AND steps.kind = 5
+          AND NOT EXISTS (
+              SELECT 1
+              FROM edges
+              JOIN runs AS children ON children.id = edges.source
+              WHERE edges.waiter = steps.run_id
+                AND edges.name = steps.name
+                AND children.state < 2
+          )
+    ) AS INTEGER
+) AS came
+`
+
+type ChildrenCameParams struct {
+	ID   []byte
+	Name string
+}
+
+// Index: the primary keys of steps and edges, and the key of runs. Whether a run waits for children
+// under a name of which none is unfinished.
+func (q *Queries) ChildrenCame(ctx context.Context, arg ChildrenCameParams) (int64, error) {
+	row := q.queryRow(ctx, q.childrenCameStmt, childrenCame, arg.ID, arg.Name)
+	var came int64
+	err := row.Scan(&came)
+	return came, err
+}
+
 const deleteEdges = `-- name: DeleteEdges :exec
 DELETE FROM edges
 WHERE waiter = ?1
@@ -95,7 +129,8 @@ func (q *Queries) EdgesOf(ctx context.Context, arg EdgesOfParams) ([]EdgesOfRow,
 }
 
 const findOutcome = `-- name: FindOutcome :one
-SELECT lanes.job, runs.state, runs.result, coalesce(problems.reason, '') AS reason
+SELECT
+    lanes.job, runs.state, runs.result, coalesce(problems.reason, '') AS reason, runs.finished_at
 FROM runs
 JOIN lanes ON lanes.id = abs(runs.lane)
 LEFT JOIN problems ON problems.run_id = runs.id
@@ -107,10 +142,11 @@ type FindOutcomeParams struct {
 }
 
 type FindOutcomeRow struct {
-	Job    string
-	State  int64
-	Result []byte
-	Reason string
+	Job        string
+	State      int64
+	Result     []byte
+	Reason     string
+	FinishedAt *int64
 }
 
 // Index: the key of runs, then that of lanes and the primary key of problems.
@@ -122,6 +158,7 @@ func (q *Queries) FindOutcome(ctx context.Context, arg FindOutcomeParams) (FindO
 		&i.State,
 		&i.Result,
 		&i.Reason,
+		&i.FinishedAt,
 	)
 	return i, err
 }
