@@ -34,6 +34,10 @@ type Hooks struct {
 	// returned. Runs that are handed back or cancelled before they begin are not
 	// executed.
 	Execute func(ctx context.Context, start ExecuteStart) (context.Context, func(ExecuteEnd))
+	// Step is called before a step of a handler is executed; a step whose result is stored is
+	// not. The returned context is the step's and must come from ctx; nil means ctx. The returned
+	// function, which may be nil, is called when the step has been executed and recorded.
+	Step func(ctx context.Context, start StepStart) (context.Context, func(StepEnd))
 	// StoreCalled is called after a worker's call of the store, for the verbs
 	// that StoreCall names. It is not called for sweeps, reports, signals and
 	// queries for cancelled runs.
@@ -76,6 +80,28 @@ type ExecuteStart struct {
 // returned nil counts as a success here.
 type ExecuteEnd struct {
 	Outcome store.Outcome
+	// Parks are the waits because of which the run is put back, if Outcome is Snoozed.
+	Parks []Park
+}
+
+// Park is a wait, or a step that is tried again, because of which a run is put back.
+type Park struct {
+	Step string         // its name
+	Kind store.StepKind // StepSleep, StepInput, StepChildren, or StepTried
+	In   time.Duration  // until it ends by itself; negative: it does not
+}
+
+// StepStart is the execution of a step that begins.
+type StepStart struct {
+	Run  store.RunInfo
+	Name string
+	Try  int // 1 is the first; more than that only if the step has attempts of its own
+}
+
+// StepEnd is how the execution of a step ended.
+type StepEnd struct {
+	Result StepResult
+	Err    error // of the step, or why its result was not recorded; nil if Result is StepDone
 }
 
 // StoreCall is one call of the store.

@@ -64,7 +64,23 @@ func (b *Book) Parked() error {
 	return b.parks[0]
 }
 
-// Park closes the branch of ctx. The run is due again after a while, unless an input comes earlier.
+// Parks are the waits by which the execution is parked.
+func (b *Book) Parks() (parks []*ParkError) {
+	if b == nil {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, p := range b.parks {
+		if len(p.Of) == 0 {
+			parks = append(parks, p)
+		}
+		parks = append(parks, p.Of...)
+	}
+	return parks
+}
+
+// Park closes the branch of ctx, so that a step is tried again after a while.
 func (b *Book) Park(ctx context.Context, name string, after time.Duration) error {
 	return b.park(ctx, &ParkError{Name: name, Until: b.host.Elapsed() + after})
 }
@@ -95,13 +111,8 @@ func (b *Book) After() time.Duration {
 
 // Looks are the inputs and the children that the run waits for, when the execution has ended with a park.
 func (b *Book) Looks() (looks []store.Look) {
-	if b == nil {
-		return nil
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, p := range b.parks {
-		if p.Kind.IsWait() {
+	for _, p := range b.Parks() {
+		if p.Kind == store.StepInput || p.Kind == store.StepChildren {
 			looks = append(looks, store.Look{Run: b.x.Holder().Run, Name: p.Name, Kind: p.Kind})
 		}
 	}

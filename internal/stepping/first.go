@@ -69,7 +69,7 @@ func (b *Book) First(ctx context.Context, name string, waits []Wait) (string, er
 	if first := earliest(waits, func(w *Wait) bool { return w.Over }); first != nil {
 		return first.Name, nil
 	}
-	park := &ParkError{Name: name, Until: -1}
+	park := &ParkError{Name: name, Until: -1, Of: make([]*ParkError, len(waits))}
 	if next := earliest(waits, func(w *Wait) bool { return !w.At.IsZero() }); next != nil {
 		left := b.Left(next.At)
 		if left <= Nearly {
@@ -77,15 +77,13 @@ func (b *Book) First(ctx context.Context, name string, waits []Wait) (string, er
 		}
 		park.Until = b.host.Elapsed() + left
 	}
-	b.mu.Lock()
-	b.parks = append(b.parks, park)
 	for i := range waits {
-		if waits[i].Kind != store.StepSleep {
-			b.parks = append(b.parks, &ParkError{Name: waits[i].Name, Until: -1, Kind: waits[i].Kind})
+		park.Of[i] = &ParkError{Name: waits[i].Name, Until: -1, Kind: waits[i].Kind}
+		if !waits[i].At.IsZero() {
+			park.Of[i].Until = b.host.Elapsed() + b.Left(waits[i].At)
 		}
 	}
-	b.mu.Unlock()
-	return "", b.branchOf(ctx).close(park)
+	return "", b.park(ctx, park)
 }
 
 // earliest returns the first in time of the waits that are picked; nil: none is.

@@ -25,7 +25,7 @@ func (b *Book) Sleep(ctx context.Context, wait store.NewWait) error {
 	}
 	left := b.Left(known.Until)
 	if left > Nearly {
-		return b.Park(ctx, wait.Name, left)
+		return b.park(ctx, &ParkError{Name: wait.Name, Until: b.host.Elapsed() + left, Kind: store.StepSleep})
 	}
 	return b.stay(ctx, left)
 }
