@@ -196,7 +196,7 @@ func (x *execution) keepFailure(err error) {
 func (e *ended) verdict(verdict store.Verdict) observe.RunVerdict {
 	v := observe.RunVerdict{Run: e.x.runInfo(), Outcome: e.kind(verdict), Verdict: verdict, Took: e.outcome.Took}
 	if v.Outcome == e.outcome.Kind {
-		v.After, v.Error = e.outcome.After, e.outcome.Error
+		v.After, v.Error, v.Parks = e.outcome.After, e.outcome.Error, e.x.parks(v.Outcome)
 	}
 	if v.Outcome == store.Failure || v.Outcome == store.Death || v.Outcome == store.Misfit {
 		e.x.mu.Lock()

@@ -135,5 +135,8 @@ func (w *Worker) release(ctx context.Context, looks []store.Look) (store.Release
 	result, err := w.store.Release(bounded, store.ReleaseRequest{Look: looks, Limit: stepping.MostTaken})
 	w.observeCall(err)
 	w.config.Tally.Released(result.Released)
+	if result.Released > 0 && w.debug() {
+		w.config.Logger.Debug("runs are due whose waits are over", "event", "run.released", "runs", result.Released)
+	}
 	return result, err
 }

@@ -124,6 +124,7 @@ type RunVerdict struct {
 	After   time.Duration // until the run is due again, for Failure, Snoozed and Misfit
 	Error   string        // that was stored, for Failure, Death and Cancellation
 	Err     error         // what the handler returned, or its panic, for Failure and Death; nil: not known
+	Parks   []Park        // the waits because of which the run is put back, for Snoozed; none: the handler asked for it
 }
 
 // RunFailure is an attempt that has failed.
