@@ -70,8 +70,8 @@ func Parallel(ctx context.Context, run AnyRun, branches ...func(ctx context.Cont
 	return run.underWay().book().Parallel(ctx, branches)
 }
 
-// Send sends a value to a run of the job under a name, through a Client, a Store, or a store bound
-// to your transaction, and makes the run due if it waits for it. The first value of a name counts:
+// Send sends a value to a run of the job under a name, through a Client, a Store, a store bound to
+// your transaction, or the Run of a handler, and makes the run due if it waits for it. The first value of a name counts:
 // the same again is no error, another is ErrConflict, and so is one for a run that has ended or
 // has given up waiting. A run that does not exist is ErrNotFound.
 func (j Job[A]) Send(ctx context.Context, to store.Sender, id RunID, name string, value any) (store.SendReceipt, error) {

@@ -79,6 +79,9 @@ func (s *Store) Send(ctx context.Context, input store.NewInput) (store.SendRecei
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if input.Under != (store.Holder{}) && s.verdict(input.Under.Run, input.Under.Claim) != store.Applied {
+		return store.SendReceipt{}, fmt.Errorf("send: run %s: %w", input.Under.Run, lease.ErrLost)
+	}
 	receipt, err := s.send(&input, s.now())
 	if err == nil {
 		s.hintIf(s.releaseNoticed(nil, s.now()).Released > 0)
@@ -246,6 +249,11 @@ func (t *Tx) Send(ctx context.Context, input store.NewInput) (store.SendReceipt,
 	}
 	if err := input.Check(); err != nil {
 		return store.SendReceipt{}, err
+	}
+	if input.Under != (store.Holder{}) {
+		if err := t.hold(ctx, input.Under); err != nil {
+			return store.SendReceipt{}, fmt.Errorf("send: %w", err)
+		}
 	}
 	input.Value = bytes.Clone(input.Value)
 	shadow := t.seen()
