@@ -26,7 +26,7 @@ func (s lateStore) ListenFor(ctx context.Context, serves store.Serves, hear func
 	return s.faultyStore.ListenFor(ctx, serves, hear)
 }
 
-// A run is put back and is due again before the listener of its worker is up, so nobody tells the
+// A run is put back and is due again before the listener of its worker is up, and no signal tells the
 // worker. It looks when it listens, and not at its next poll.
 func TestListen_FindsWhatWasDueBeforeTheListenerJoined(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
