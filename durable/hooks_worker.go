@@ -364,6 +364,22 @@ func (s observedStore) ReevaluateNow(ctx context.Context, names ...string) error
 	return err
 }
 
+// RecordSteps passes the call on.
+func (s observedStore) RecordSteps(ctx context.Context, steps []store.NewStep) ([]store.StepVerdict, error) {
+	began := s.now()
+	verdicts, err := s.Store.RecordSteps(ctx, steps)
+	s.called("record steps", began, len(steps), err)
+	return verdicts, err
+}
+
+// Release passes the call on.
+func (s observedStore) Release(ctx context.Context, request store.ReleaseRequest) (store.ReleaseResult, error) {
+	began := s.now()
+	result, err := s.Store.Release(ctx, request)
+	s.called("release", began, result.Released, err)
+	return result, err
+}
+
 // Declare passes the call on.
 func (s observedStore) Declare(ctx context.Context, declaration store.Declaration) error {
 	began := s.now()

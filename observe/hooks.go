@@ -106,8 +106,8 @@ type StepEnd struct {
 
 // StoreCall is one call of the store.
 type StoreCall struct {
-	Verb string // heads, claim, hand back, settle, reclaim, renew, materialize, reevaluate, declare, touch
-	Runs int    // claimed, sent to be settled, reclaimed or materialized; zero for the other verbs
+	Verb string // heads, claim, hand back, settle, reclaim, renew, record steps, release, materialize, reevaluate, declare, touch
+	Runs int    // claimed, sent to be settled, reclaimed, released or materialized, and steps recorded; zero for the other verbs
 	Took time.Duration
 	Err  error // nil: it succeeded
 	// Traces are those of up to 32 of the runs that a claim got, of the runs that have one.
