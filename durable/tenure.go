@@ -269,7 +269,11 @@ func (w *Worker) listenLoop(ctx context.Context) {
 
 // hear handles a signal and ignores the kinds that a worker does not use.
 func (w *Worker) hear(signal store.Signal) {
-	w.listens.Store(true)
+	if !w.listens.Swap(true) { // something may have come before the listener was up
+		w.wake()
+		poke(w.changes)
+		w.releaser.Notice()
+	}
 	switch signal.Kind {
 	case store.RunsDue:
 		if signal.Due.Lane != 0 && !w.named.Load() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -93,6 +94,8 @@ type RunOutcome struct {
 	State  State
 	Result []byte // JSON; nil: none
 	Reason string // of a dead or cancelled run
+	// FinishedAt is when it ended, on the store's clock; zero: it has not.
+	FinishedAt time.Time
 }
 
 // Link is one end that a run waits for, or that another run waits for of it.

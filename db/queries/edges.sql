@@ -194,7 +194,8 @@ SELECT
     lanes.job,
     runs.state,
     coalesce(runs.result::text, '')::text AS result,
-    coalesce(problems.reason, '')::text AS reason
+    coalesce(problems.reason, '')::text AS reason,
+    runs.finished_at
 FROM durable.runs
 JOIN durable.lanes ON lanes.id = abs(runs.lane)
 LEFT JOIN durable.problems ON problems.run_id = runs.id

@@ -86,9 +86,6 @@ func (x wire) Claim(ctx context.Context, request store.ClaimRequest) ([]store.Cl
 			x.w.kit.poke()
 			return nil, errTooMany
 		}
-		if err := x.w.untilListening(ctx); err != nil {
-			return nil, err
-		}
 		claimed, err := x.Store.Claim(ctx, request)
 		x.w.mu.Lock()
 		for i := range claimed {
@@ -102,28 +99,6 @@ func (x wire) Claim(ctx context.Context, request store.ClaimRequest) ([]store.Cl
 		x.w.kit.poke()
 		return claimed, err
 	})
-}
-
-// ListenFor notes that the worker listens.
-func (x wire) ListenFor(ctx context.Context, serves store.Serves, hear func(store.Signal)) error {
-	return x.Store.ListenFor(ctx, serves, func(signal store.Signal) {
-		x.w.listens.Do(func() { close(x.w.listening) })
-		hear(signal)
-	})
-}
-
-// untilListening waits until the worker listens. One that takes the place of another has due runs when
-// it begins, and would not learn that one of them is due again before its next poll.
-func (w *Worker) untilListening(ctx context.Context) error {
-	if w.config.NoListen {
-		return nil
-	}
-	select {
-	case <-w.listening:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // HandBack forgets what the worker was given under a claim that it takes back.

@@ -130,10 +130,11 @@ func (s *Store) releaseLinked(now time.Time) (released, ended int) {
 			switch {
 			case r == nil:
 				s.waiters = slices.DeleteFunc(s.waiters, func(w store.RunID) bool { return w == id })
-			case r.state != store.Pending || !r.dueAt.After(now):
-			case s.childrenCame(r):
+			case r.state != store.Pending:
+			case s.childrenCame(r) && r.dueAt.After(now):
 				s.makeDue(r, now)
 				released++
+			case !r.dueAt.After(now):
 			case r.startedAt.IsZero():
 				free, never := s.judge(r)
 				if free {
@@ -150,13 +151,24 @@ func (s *Store) releaseLinked(now time.Time) (released, ended int) {
 	return released, ended
 }
 
-// childrenCame reports whether a run waits for children of which none is unfinished.
-func (s *Store) childrenCame(r *run) bool {
-	return slices.ContainsFunc(r.steps, func(step store.StepRecord) bool {
-		return step.Kind == store.StepChildren && !slices.ContainsFunc(r.edges, func(e rules.Edge) bool {
+// childrenCame reports whether a run waits for children of which none is unfinished any more, and
+// takes note of it: a wait that the handler has left releases its run once.
+func (s *Store) childrenCame(r *run) (came bool) {
+	for _, step := range r.steps {
+		if step.Kind != store.StepChildren {
+			continue
+		}
+		unfinished := slices.ContainsFunc(r.edges, func(e rules.Edge) bool {
 			return e.Name == step.Name && s.isUnfinished(&e)
 		})
-	})
+		if known := slices.Contains(r.came, step.Name); unfinished {
+			r.came = slices.DeleteFunc(slices.Clone(r.came), func(name string) bool { return name == step.Name })
+		} else if !known {
+			r.came = append(slices.Clone(r.came), step.Name)
+			came = true
+		}
+	}
+	return came
 }
 
 // isUnfinished reports whether a child of a handler, or its batch, has not ended.
@@ -219,7 +231,7 @@ func (s *Store) Outcomes(ctx context.Context, ids []store.RunID) ([]store.RunOut
 
 // outcome is how a run has ended, if it has.
 func (s *Store) outcome(r *run) store.RunOutcome {
-	return store.RunOutcome{ID: r.id, Found: true, Job: r.lane.name.job, State: r.state, Result: bytes.Clone(r.result), Reason: r.reason}
+	return store.RunOutcome{ID: r.id, Found: true, Job: r.lane.name.job, State: r.state, Result: bytes.Clone(r.result), Reason: r.reason, FinishedAt: r.finishedAt}
 }
 
 // Links returns what a run waits for, and who waits for it.

@@ -175,6 +175,7 @@ type run struct {
 	steps  []store.StepRecord // in the order of recording
 	inputs []sentInput
 	edges  []rules.Edge // what it waits for: as a dependent, and its children; never changed in place
+	came   []string     // the waits for children that have released the run; never changed in place
 }
 
 // isolated reports whether the run waits in its lane's line of isolated runs.

@@ -115,6 +115,11 @@ func (t *Tx) Send(ctx context.Context, input store.NewInput) (store.SendReceipt,
 	if err := t.store.schema.Usable(ctx); err != nil {
 		return store.SendReceipt{}, t.store.db.Fail("send", err)
 	}
+	if input.Under != (store.Holder{}) {
+		if err := t.Guard(ctx, input.Under); err != nil {
+			return store.SendReceipt{}, err
+		}
+	}
 	receipt, err := t.store.steps.SendIn(ctx, t.binding, &input)
 	if err == nil && !receipt.Existing {
 		err = t.store.wake.NoticeAtCommit(ctx, t.binding, receipt.Run)

@@ -245,7 +245,11 @@ func (s *Store) Outcomes(ctx context.Context, ids []store.RunID) ([]store.RunOut
 		if err != nil {
 			return nil, fmt.Errorf("outcomes: %w", s.explain(err))
 		}
-		found[id] = store.RunOutcome{ID: id, Found: true, Job: row.Job, State: store.State(row.State), Result: row.Result, Reason: row.Reason} //nolint:gosec // 0 to 5
+		outcome := store.RunOutcome{ID: id, Found: true, Job: row.Job, State: store.State(row.State), Result: row.Result, Reason: row.Reason} //nolint:gosec // 0 to 5
+		if ended := instantOrNil(row.FinishedAt); ended != nil {
+			outcome.FinishedAt = *ended
+		}
+		found[id] = outcome
 	}
 	return rules.OutcomesInOrder(ids, found), nil
 }

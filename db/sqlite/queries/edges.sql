@@ -62,7 +62,7 @@ WHERE waiter = @waiter
 
 -- name: FindWaiter :one
 -- Index: the key of runs, and the primary keys of steps, edges and batches. Came: it waits for
--- children, or for a batch (wants > 3), of which none is unfinished.
+-- children, or for a batch (wants > 10), of which none is unfinished.
 SELECT
     runs.state, runs.lane, runs.due_at, runs.limits, runs.claim_id, runs.cancel, runs.started_at,
     CAST(
@@ -74,8 +74,8 @@ SELECT
               AND NOT EXISTS (
                   SELECT 1
                   FROM edges
-                  LEFT JOIN runs AS children ON children.id = edges.source AND edges.wants <= 3
-                  LEFT JOIN batches ON batches.id = edges.source AND edges.wants > 3
+                  LEFT JOIN runs AS children ON children.id = edges.source AND edges.wants <= 10
+                  LEFT JOIN batches ON batches.id = edges.source AND edges.wants > 10
                   WHERE edges.waiter = runs.id
                     AND edges.name = steps.name
                     AND (children.state < 2 OR batches.state >= 0 AND batches.ended_at IS NULL)
@@ -84,6 +84,28 @@ SELECT
     ) AS came
 FROM runs
 WHERE runs.id = @id;
+
+-- name: ChildrenCame :one
+-- Index: the primary keys of steps and edges, and the key of runs. Whether a run waits for children,
+-- or for a batch (wants > 10), under a name of which none is unfinished.
+SELECT CAST(
+    EXISTS (
+        SELECT 1
+        FROM steps
+        WHERE steps.run_id = @id
+          AND steps.name = @name
+          AND steps.kind = 5
+          AND NOT EXISTS (
+              SELECT 1
+              FROM edges
+              LEFT JOIN runs AS children ON children.id = edges.source AND edges.wants <= 10
+              LEFT JOIN batches ON batches.id = edges.source AND edges.wants > 10
+              WHERE edges.waiter = steps.run_id
+                AND edges.name = steps.name
+                AND (children.state < 2 OR batches.id IS NOT NULL AND batches.ended_at IS NULL)
+          )
+    ) AS INTEGER
+) AS came;
 
 -- name: HasUnmet :one
 -- Index: the key of runs, and the primary key of edges. Whether a run that was never executed
@@ -107,7 +129,8 @@ WHERE edges.source = @source
 
 -- name: FindOutcome :one
 -- Index: the key of runs, then that of lanes and the primary key of problems.
-SELECT lanes.job, runs.state, runs.result, coalesce(problems.reason, '') AS reason
+SELECT
+    lanes.job, runs.state, runs.result, coalesce(problems.reason, '') AS reason, runs.finished_at
 FROM runs
 JOIN lanes ON lanes.id = abs(runs.lane)
 LEFT JOIN problems ON problems.run_id = runs.id

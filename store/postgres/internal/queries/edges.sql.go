@@ -7,6 +7,7 @@ package queries
 
 import (
 	"context"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -383,7 +384,8 @@ SELECT
     lanes.job,
     runs.state,
     coalesce(runs.result::text, '')::text AS result,
-    coalesce(problems.reason, '')::text AS reason
+    coalesce(problems.reason, '')::text AS reason,
+    runs.finished_at
 FROM durable.runs
 JOIN durable.lanes ON lanes.id = abs(runs.lane)
 LEFT JOIN durable.problems ON problems.run_id = runs.id
@@ -395,11 +397,12 @@ type OutcomesOfParams struct {
 }
 
 type OutcomesOfRow struct {
-	ID     uuid.UUID
-	Job    string
-	State  int16
-	Result string
-	Reason string
+	ID         uuid.UUID
+	Job        string
+	State      int16
+	Result     string
+	Reason     string
+	FinishedAt *time.Time
 }
 
 // How runs have ended.
@@ -419,6 +422,7 @@ func (q *Queries) OutcomesOf(ctx context.Context, arg OutcomesOfParams) ([]Outco
 			&i.State,
 			&i.Result,
 			&i.Reason,
+			&i.FinishedAt,
 		); err != nil {
 			return nil, err
 		}

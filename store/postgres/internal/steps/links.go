@@ -2,6 +2,7 @@ package steps
 
 import (
 	"context"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -23,8 +24,12 @@ func (s *Steps) Outcomes(ctx context.Context, ids []store.RunID) ([]store.RunOut
 		for rows.Next() {
 			outcome := store.RunOutcome{Found: true}
 			var result string
-			if err := rows.Scan(&outcome.ID, &outcome.Job, &outcome.State, &result, &outcome.Reason); err != nil {
+			var ended *time.Time
+			if err := rows.Scan(&outcome.ID, &outcome.Job, &outcome.State, &result, &outcome.Reason, &ended); err != nil {
 				return err
+			}
+			if ended != nil {
+				outcome.FinishedAt = ended.UTC()
 			}
 			if result != "" {
 				outcome.Result = []byte(result)

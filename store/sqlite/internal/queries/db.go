@@ -63,6 +63,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.capQueueStmt, err = db.PrepareContext(ctx, capQueue); err != nil {
 		return nil, fmt.Errorf("error preparing query CapQueue: %w", err)
 	}
+	if q.childrenCameStmt, err = db.PrepareContext(ctx, childrenCame); err != nil {
+		return nil, fmt.Errorf("error preparing query ChildrenCame: %w", err)
+	}
 	if q.closeBatchStmt, err = db.PrepareContext(ctx, closeBatch); err != nil {
 		return nil, fmt.Errorf("error preparing query CloseBatch: %w", err)
 	}
@@ -965,6 +968,11 @@ func (q *Queries) Close() error {
 	if q.capQueueStmt != nil {
 		if cerr := q.capQueueStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing capQueueStmt: %w", cerr)
+		}
+	}
+	if q.childrenCameStmt != nil {
+		if cerr := q.childrenCameStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing childrenCameStmt: %w", cerr)
 		}
 	}
 	if q.closeBatchStmt != nil {
@@ -2409,6 +2417,7 @@ type Queries struct {
 	cancelBatchStmt          *sql.Stmt
 	cancelPendingStmt        *sql.Stmt
 	capQueueStmt             *sql.Stmt
+	childrenCameStmt         *sql.Stmt
 	closeBatchStmt           *sql.Stmt
 	closeOwnedStmt           *sql.Stmt
 	countAheadStmt           *sql.Stmt
@@ -2706,6 +2715,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		cancelBatchStmt:          q.cancelBatchStmt,
 		cancelPendingStmt:        q.cancelPendingStmt,
 		capQueueStmt:             q.capQueueStmt,
+		childrenCameStmt:         q.childrenCameStmt,
 		closeBatchStmt:           q.closeBatchStmt,
 		closeOwnedStmt:           q.closeOwnedStmt,
 		countAheadStmt:           q.countAheadStmt,

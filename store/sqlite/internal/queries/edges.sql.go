@@ -26,6 +26,41 @@ func (q *Queries) AddLink(ctx context.Context, arg AddLinkParams) error {
 	return err
 }
 
+const childrenCame = `-- name: ChildrenCame :one
+SELECT CAST(
+    EXISTS (
+        SELECT 1
+        FROM steps
+        WHERE steps.run_id = ?1
+          AND steps.name = ?2
+          AND steps.kind = 5
+          AND NOT EXISTS (
+              SELECT 1
+              FROM edges
+              LEFT JOIN runs AS children ON children.id = edges.source AND edges.wants <= 10
+              LEFT JOIN batches ON batches.id = edges.source AND edges.wants > 10
+              WHERE edges.waiter = steps.run_id
+                AND edges.name = steps.name
+                AND (children.state < 2 OR batches.id IS NOT NULL AND batches.ended_at IS NULL)
+          )
+    ) AS INTEGER
+) AS came
+`
+
+type ChildrenCameParams struct {
+	ID   []byte
+	Name string
+}
+
+// Index: the primary keys of steps and edges, and the key of runs. Whether a run waits for children,
+// or for a batch (wants > 10), under a name of which none is unfinished.
+func (q *Queries) ChildrenCame(ctx context.Context, arg ChildrenCameParams) (int64, error) {
+	row := q.queryRow(ctx, q.childrenCameStmt, childrenCame, arg.ID, arg.Name)
+	var came int64
+	err := row.Scan(&came)
+	return came, err
+}
+
 const deleteEdges = `-- name: DeleteEdges :exec
 DELETE FROM edges
 WHERE waiter = ?1
@@ -95,7 +130,8 @@ func (q *Queries) EdgesOf(ctx context.Context, arg EdgesOfParams) ([]EdgesOfRow,
 }
 
 const findOutcome = `-- name: FindOutcome :one
-SELECT lanes.job, runs.state, runs.result, coalesce(problems.reason, '') AS reason
+SELECT
+    lanes.job, runs.state, runs.result, coalesce(problems.reason, '') AS reason, runs.finished_at
 FROM runs
 JOIN lanes ON lanes.id = abs(runs.lane)
 LEFT JOIN problems ON problems.run_id = runs.id
@@ -107,10 +143,11 @@ type FindOutcomeParams struct {
 }
 
 type FindOutcomeRow struct {
-	Job    string
-	State  int64
-	Result []byte
-	Reason string
+	Job        string
+	State      int64
+	Result     []byte
+	Reason     string
+	FinishedAt *int64
 }
 
 // Index: the key of runs, then that of lanes and the primary key of problems.
@@ -122,6 +159,7 @@ func (q *Queries) FindOutcome(ctx context.Context, arg FindOutcomeParams) (FindO
 		&i.State,
 		&i.Result,
 		&i.Reason,
+		&i.FinishedAt,
 	)
 	return i, err
 }
@@ -138,8 +176,8 @@ SELECT
               AND NOT EXISTS (
                   SELECT 1
                   FROM edges
-                  LEFT JOIN runs AS children ON children.id = edges.source AND edges.wants <= 3
-                  LEFT JOIN batches ON batches.id = edges.source AND edges.wants > 3
+                  LEFT JOIN runs AS children ON children.id = edges.source AND edges.wants <= 10
+                  LEFT JOIN batches ON batches.id = edges.source AND edges.wants > 10
                   WHERE edges.waiter = runs.id
                     AND edges.name = steps.name
                     AND (children.state < 2 OR batches.state >= 0 AND batches.ended_at IS NULL)
@@ -166,7 +204,7 @@ type FindWaiterRow struct {
 }
 
 // Index: the key of runs, and the primary keys of steps, edges and batches. Came: it waits for
-// children, or for a batch (wants > 3), of which none is unfinished.
+// children, or for a batch (wants > 10), of which none is unfinished.
 func (q *Queries) FindWaiter(ctx context.Context, arg FindWaiterParams) (FindWaiterRow, error) {
 	row := q.queryRow(ctx, q.findWaiterStmt, findWaiter, arg.ID)
 	var i FindWaiterRow
