@@ -6,11 +6,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/internal/pgtest"
+	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -155,4 +157,39 @@ func TestWhatWaitsIsFoundByItsIndexes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// While a transaction holds an old snapshot, the notices that were taken stay in the index. Rounds
+// begin behind them, except for a twentieth of the time; and one that was committed late is found.
+func TestRoundsDoNotStepOverTheNoticesThatWereTaken(t *testing.T) {
+	t.Parallel()
+	db := openFresh(t, pgtest.Server(t))
+	conn, holder, sender := connect(t, db.url), connect(t, db.url), connect(t, db.url)
+	for _, one := range []*pgx.Conn{conn, holder, sender} {
+		db.exec(t, one, "set search_path = "+db.schema)
+	}
+	db.exec(t, holder, "begin isolation level repeatable read; select count(*) from runs")
+	db.exec(t, conn, fmt.Sprintf("insert into notices (due_at, run_id) select now() - interval '1 minute' + i * interval '1 microsecond', gen_random_uuid() from generate_series(1, %d) i", manyWaiting(t)))
+	late := "begin; insert into notices (due_at, run_id) values (now() - interval '10 seconds', gen_random_uuid())"
+	db.exec(t, sender, late)
+	drain := func() (taken int) {
+		for next := time.Duration(0); next >= 0; {
+			result, err := db.Release(t.Context(), store.ReleaseRequest{Limit: 1000})
+			require.NoError(t, err)
+			taken, next = taken+result.Taken, result.Next
+		}
+		return taken
+	}
+	require.Equal(t, manyWaiting(t), drain())
+	cost := func(since string) int {
+		db.exec(t, conn, "set enable_seqscan = off; set enable_bitmapscan = off; prepare take as "+asSent(t, queries.TakeNotices, db.schema+"."))
+		defer db.exec(t, conn, "deallocate take")
+		return explained(t, conn, "execute take ('"+since+"', 1000)")
+	}
+	var behind string
+	require.NoError(t, conn.QueryRow(t.Context(), "select (now() - interval '2 seconds')::text").Scan(&behind))
+	require.Less(t, 20*cost(behind), cost("-infinity"))
+	db.exec(t, sender, "commit")
+	require.Equal(t, 1, drain(), "the one that was committed late")
+	db.exec(t, holder, "rollback")
 }
