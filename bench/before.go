@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"debug/buildinfo"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -53,7 +54,7 @@ func compare(ctx context.Context, o options, out, progress io.Writer) error {
 					return fmt.Errorf("%s, %s: %w", r.name, merged.Sides[i].Name, err)
 				}
 				merged.Sides[i].Samples = append(merged.Sides[i].Samples, one.Rows[0].Sides[0].Samples...)
-				found.Versions[merged.Sides[i].Name] = one.Versions[ours]
+				found.Versions[merged.Sides[i].Name] = revision([]string{own, o.before}[i])
 			}
 		}
 	}
@@ -62,6 +63,20 @@ func compare(ctx context.Context, o options, out, progress io.Writer) error {
 		return nil
 	}
 	return found.write(o.output)
+}
+
+// revision is the commit from which a program was built.
+func revision(path string) string {
+	info, err := buildinfo.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	for _, setting := range info.Settings {
+		if setting.Key == "vcs.revision" {
+			return setting.Value
+		}
+	}
+	return ""
 }
 
 // program is one measurement in another process.

@@ -96,7 +96,7 @@ func (s *Steps) arrived(ctx context.Context, looks []store.Look) (found []notice
 		}
 		c.runs, c.names = append(c.runs, look.Run), append(c.names, look.Name)
 	}
-	b := s.db.Hot(ctx)
+	b := s.db.HotAloof(ctx)
 	add := func(statement string, kind rules.Notice, c *columns) {
 		if len(c.runs) == 0 {
 			return
@@ -114,7 +114,7 @@ func (s *Steps) arrived(ctx context.Context, looks []store.Look) (found []notice
 // next returns how long it is until the next notice is due; negative: there is none.
 func (s *Steps) next(ctx context.Context, at look) (time.Duration, error) {
 	var seen ahead
-	b := s.db.Hot(ctx)
+	b := s.db.HotAloof(ctx)
 	addNext(b, at, &seen)
 	err := s.db.Send(ctx, s.db.Aloof(), b)
 	if seen.took = lease.Elapsed() - at.began; err == nil {
