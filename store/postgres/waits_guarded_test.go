@@ -61,3 +61,28 @@ func TestWhatHandlersRecordKeepsToItsIndexes(t *testing.T) {
 	alone()
 	require.Equal(t, before, read(), "tables that were read whole")
 }
+
+// Idle workers ask when the next notice is due, over a connection that they have anyway.
+func TestLookingForNoticesKeepsNoMoreConnections(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Database(t)
+	first := openURL(t, server, "durable")
+	first.Close()
+	db := openMigrated(t, server, "durable")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // workers bound their calls
+	defer cancel()
+	_, err := request(ctx, db, worker("w"), 1, time.Minute)
+	require.NoError(t, err)
+	conn := connect(t, server)
+	sessions := func() (n int) {
+		t.Helper()
+		require.NoError(t, conn.QueryRow(ctx, "select count(*) from pg_stat_activity where datname = current_database() and backend_type = 'client backend'").Scan(&n))
+		return n
+	}
+	require.Eventually(t, func() bool { return sessions() <= 3 }, 20*time.Second, 20*time.Millisecond, "those of the migration have ended")
+	before := sessions()
+	result, err := db.Release(ctx, store.ReleaseRequest{Limit: 10})
+	require.NoError(t, err)
+	require.Negative(t, result.Next)
+	require.Equal(t, before, sessions())
+}

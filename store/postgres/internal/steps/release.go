@@ -111,12 +111,13 @@ func (s *Steps) arrived(ctx context.Context, looks []store.Look) (found []notice
 	return found, err
 }
 
-// next returns how long it is until the next notice is due; negative: there is none.
+// next returns how long it is until the next notice is due; negative: there is none. Idle workers
+// ask, so it keeps no connection of the general pool open.
 func (s *Steps) next(ctx context.Context, at look) (time.Duration, error) {
 	var seen ahead
-	b := s.db.HotAloof(ctx)
+	b := s.db.Hot(ctx)
 	addNext(b, at, &seen)
-	err := s.db.Send(ctx, s.db.Aloof(), b)
+	err := s.db.Send(ctx, s.db.Engine, b)
 	if seen.took = lease.Elapsed() - at.began; err == nil {
 		s.mark.end(at, seen)
 	}
