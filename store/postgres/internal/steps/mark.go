@@ -9,7 +9,7 @@ import (
 
 // mark is where a process begins to look for notices. While a transaction holds an old snapshot,
 // notices that were taken stay in the index, and every look from the beginning steps over all of
-// them. A notice that was committed late stands before the mark: looks from the beginning find it,
+// them. A notice that was committed late is before the mark: looks from the beginning find it,
 // which take about a twentieth of the time. As long as they are quick, and until this process has
 // taken many notices, all looks are such.
 type mark struct {
