@@ -221,19 +221,28 @@ ORDER BY edges.met, edges.name, edges.source
 LIMIT @most::int;
 
 -- name: WaitersFor :many
--- What waits for a run, unmet conditions first.
+-- What waits for a run, unmet conditions first: of the first thousand, as any number may.
 -- Index: edges_source, runs_pkey. Locks: none.
 SELECT
-    edges.waiter AS id,
-    edges.wants,
-    edges.any_of,
-    edges.met,
-    edges.name,
+    shown.waiter AS id,
+    shown.wants,
+    shown.any_of,
+    shown.met,
+    shown.name,
     coalesce(lanes.job, '')::text AS job,
     coalesce(waiters.state, -1)::smallint AS state
-FROM durable.edges
-LEFT JOIN durable.runs waiters ON waiters.id = edges.waiter
+FROM (
+    SELECT first.waiter, first.wants, first.any_of, first.met, first.name
+    FROM (
+        SELECT edges.waiter, edges.wants, edges.any_of, edges.met, edges.name
+        FROM durable.edges
+        WHERE edges.source = @id::uuid
+        ORDER BY edges.waiter
+        LIMIT 1000
+    ) first
+    ORDER BY first.met, first.waiter
+    LIMIT @most::int
+) shown
+LEFT JOIN durable.runs waiters ON waiters.id = shown.waiter
 LEFT JOIN durable.lanes ON lanes.id = abs(waiters.lane)
-WHERE edges.source = @id::uuid
-ORDER BY edges.met, edges.waiter
-LIMIT @most::int;
+ORDER BY shown.met, shown.waiter;

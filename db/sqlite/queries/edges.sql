@@ -150,17 +150,26 @@ ORDER BY edges.met, edges.name, edges.source
 LIMIT @most;
 
 -- name: WaitersFor :many
--- Index: edges_source, then the key of runs.
+-- Index: edges_source, then the key of runs. Of the first thousand, as any number may wait.
 SELECT
-    edges.waiter AS id, edges.wants, edges.any_of, edges.met, edges.name,
+    shown.waiter AS id, shown.wants, shown.any_of, shown.met, shown.name,
     coalesce(lanes.job, '') AS job,
     CAST(coalesce(runs.state, -1) AS INTEGER) AS state
-FROM edges
-LEFT JOIN runs ON runs.id = edges.waiter
+FROM (
+    SELECT head.waiter, head.wants, head.any_of, head.met, head.name
+    FROM (
+        SELECT edges.waiter, edges.wants, edges.any_of, edges.met, edges.name
+        FROM edges
+        WHERE edges.source = @id
+        ORDER BY edges.waiter
+        LIMIT 1000
+    ) head
+    ORDER BY head.met, head.waiter
+    LIMIT @most
+) shown
+LEFT JOIN runs ON runs.id = shown.waiter
 LEFT JOIN lanes ON lanes.id = abs(runs.lane)
-WHERE edges.source = @id
-ORDER BY edges.met, edges.waiter
-LIMIT @most;
+ORDER BY shown.met, shown.waiter;
 
 -- name: DeleteEdges :exec
 -- Index: the primary key. After the run that waits was deleted in its transaction.

@@ -531,19 +531,28 @@ func (q *Queries) UnknownSources(ctx context.Context, arg UnknownSourcesParams) 
 
 const WaitersFor = `-- name: WaitersFor :many
 SELECT
-    edges.waiter AS id,
-    edges.wants,
-    edges.any_of,
-    edges.met,
-    edges.name,
+    shown.waiter AS id,
+    shown.wants,
+    shown.any_of,
+    shown.met,
+    shown.name,
     coalesce(lanes.job, '')::text AS job,
     coalesce(waiters.state, -1)::smallint AS state
-FROM durable.edges
-LEFT JOIN durable.runs waiters ON waiters.id = edges.waiter
+FROM (
+    SELECT first.waiter, first.wants, first.any_of, first.met, first.name
+    FROM (
+        SELECT edges.waiter, edges.wants, edges.any_of, edges.met, edges.name
+        FROM durable.edges
+        WHERE edges.source = $1::uuid
+        ORDER BY edges.waiter
+        LIMIT 1000
+    ) first
+    ORDER BY first.met, first.waiter
+    LIMIT $2::int
+) shown
+LEFT JOIN durable.runs waiters ON waiters.id = shown.waiter
 LEFT JOIN durable.lanes ON lanes.id = abs(waiters.lane)
-WHERE edges.source = $1::uuid
-ORDER BY edges.met, edges.waiter
-LIMIT $2::int
+ORDER BY shown.met, shown.waiter
 `
 
 type WaitersForParams struct {
@@ -561,7 +570,7 @@ type WaitersForRow struct {
 	State int16
 }
 
-// What waits for a run, unmet conditions first.
+// What waits for a run, unmet conditions first: of the first thousand, as any number may.
 // Index: edges_source, runs_pkey. Locks: none.
 func (q *Queries) WaitersFor(ctx context.Context, arg WaitersForParams) ([]WaitersForRow, error) {
 	rows, err := q.db.Query(ctx, WaitersFor, arg.ID, arg.Most)

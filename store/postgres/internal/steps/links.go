@@ -19,7 +19,7 @@ func (s *Steps) Outcomes(ctx context.Context, ids []store.RunID) ([]store.RunOut
 		return nil, s.db.Fail("outcomes", err)
 	}
 	found := map[uuid.UUID]store.RunOutcome{}
-	b := s.db.NewBatch()
+	b := s.db.HotAloof(ctx)
 	b.Add(queries.OutcomesOf, conn.UUIDs(ids)).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			outcome := store.RunOutcome{Found: true}
@@ -50,7 +50,7 @@ func (s *Steps) Links(ctx context.Context, id store.RunID) (store.RunLinks, erro
 	if err := s.schema.Usable(ctx); err != nil {
 		return links, s.db.Fail("links", err)
 	}
-	b := s.db.NewBatch()
+	b := s.db.Guarded(ctx)
 	b.Add(queries.SourcesOf, id, store.MaxLinks).Query(scanLinks(&links.WaitsFor))
 	b.Add(queries.BatchesFor, id, store.MaxLinks).Query(scanBatchLinks(&links.WaitsFor))
 	b.Add(queries.WaitersFor, id, store.MaxLinks).Query(scanLinks(&links.WaitedFor))

@@ -424,15 +424,24 @@ func (q *Queries) SourcesOf(ctx context.Context, arg SourcesOfParams) ([]Sources
 
 const waitersFor = `-- name: WaitersFor :many
 SELECT
-    edges.waiter AS id, edges.wants, edges.any_of, edges.met, edges.name,
+    shown.waiter AS id, shown.wants, shown.any_of, shown.met, shown.name,
     coalesce(lanes.job, '') AS job,
     CAST(coalesce(runs.state, -1) AS INTEGER) AS state
-FROM edges
-LEFT JOIN runs ON runs.id = edges.waiter
+FROM (
+    SELECT head.waiter, head.wants, head.any_of, head.met, head.name
+    FROM (
+        SELECT edges.waiter, edges.wants, edges.any_of, edges.met, edges.name
+        FROM edges
+        WHERE edges.source = ?1
+        ORDER BY edges.waiter
+        LIMIT 1000
+    ) head
+    ORDER BY head.met, head.waiter
+    LIMIT ?2
+) shown
+LEFT JOIN runs ON runs.id = shown.waiter
 LEFT JOIN lanes ON lanes.id = abs(runs.lane)
-WHERE edges.source = ?1
-ORDER BY edges.met, edges.waiter
-LIMIT ?2
+ORDER BY shown.met, shown.waiter
 `
 
 type WaitersForParams struct {
@@ -450,7 +459,7 @@ type WaitersForRow struct {
 	State int64
 }
 
-// Index: edges_source, then the key of runs.
+// Index: edges_source, then the key of runs. Of the first thousand, as any number may wait.
 func (q *Queries) WaitersFor(ctx context.Context, arg WaitersForParams) ([]WaitersForRow, error) {
 	rows, err := q.query(ctx, q.waitersForStmt, waitersFor, arg.ID, arg.Most)
 	if err != nil {
