@@ -247,6 +247,10 @@ func (x wire) Links(ctx context.Context, id durable.RunID) (store.RunLinks, erro
 	return through(ctx, x.w, func() (store.RunLinks, error) { return x.Store.Links(ctx, id) })
 }
 
+func (x wire) Holds(ctx context.Context) ([]store.Hold, error) {
+	return through(ctx, x.w, func() ([]store.Hold, error) { return x.Store.Holds(ctx) })
+}
+
 func (x wire) Outcomes(ctx context.Context, ids []durable.RunID) ([]store.RunOutcome, error) {
 	return through(ctx, x.w, func() ([]store.RunOutcome, error) { return x.Store.Outcomes(ctx, ids) })
 }

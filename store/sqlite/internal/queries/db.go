@@ -60,6 +60,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.capQueueStmt, err = db.PrepareContext(ctx, capQueue); err != nil {
 		return nil, fmt.Errorf("error preparing query CapQueue: %w", err)
 	}
+	if q.childrenOfStmt, err = db.PrepareContext(ctx, childrenOf); err != nil {
+		return nil, fmt.Errorf("error preparing query ChildrenOf: %w", err)
+	}
 	if q.countAheadStmt, err = db.PrepareContext(ctx, countAhead); err != nil {
 		return nil, fmt.Errorf("error preparing query CountAhead: %w", err)
 	}
@@ -77,6 +80,12 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.countReportedStmt, err = db.PrepareContext(ctx, countReported); err != nil {
 		return nil, fmt.Errorf("error preparing query CountReported: %w", err)
+	}
+	if q.countSourcesStmt, err = db.PrepareContext(ctx, countSources); err != nil {
+		return nil, fmt.Errorf("error preparing query CountSources: %w", err)
+	}
+	if q.countWaitersStmt, err = db.PrepareContext(ctx, countWaiters); err != nil {
+		return nil, fmt.Errorf("error preparing query CountWaiters: %w", err)
 	}
 	if q.countWaitingStmt, err = db.PrepareContext(ctx, countWaiting); err != nil {
 		return nil, fmt.Errorf("error preparing query CountWaiting: %w", err)
@@ -170,6 +179,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.deleteWaitingStmt, err = db.PrepareContext(ctx, deleteWaiting); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteWaiting: %w", err)
+	}
+	if q.dependentsOfStmt, err = db.PrepareContext(ctx, dependentsOf); err != nil {
+		return nil, fmt.Errorf("error preparing query DependentsOf: %w", err)
 	}
 	if q.dueNoticesStmt, err = db.PrepareContext(ctx, dueNotices); err != nil {
 		return nil, fmt.Errorf("error preparing query DueNotices: %w", err)
@@ -356,6 +368,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.heldKeysStmt, err = db.PrepareContext(ctx, heldKeys); err != nil {
 		return nil, fmt.Errorf("error preparing query HeldKeys: %w", err)
+	}
+	if q.holdsStmt, err = db.PrepareContext(ctx, holds); err != nil {
+		return nil, fmt.Errorf("error preparing query Holds: %w", err)
 	}
 	if q.insertAttemptStmt, err = db.PrepareContext(ctx, insertAttempt); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertAttempt: %w", err)
@@ -887,6 +902,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing capQueueStmt: %w", cerr)
 		}
 	}
+	if q.childrenOfStmt != nil {
+		if cerr := q.childrenOfStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing childrenOfStmt: %w", cerr)
+		}
+	}
 	if q.countAheadStmt != nil {
 		if cerr := q.countAheadStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing countAheadStmt: %w", cerr)
@@ -915,6 +935,16 @@ func (q *Queries) Close() error {
 	if q.countReportedStmt != nil {
 		if cerr := q.countReportedStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing countReportedStmt: %w", cerr)
+		}
+	}
+	if q.countSourcesStmt != nil {
+		if cerr := q.countSourcesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing countSourcesStmt: %w", cerr)
+		}
+	}
+	if q.countWaitersStmt != nil {
+		if cerr := q.countWaitersStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing countWaitersStmt: %w", cerr)
 		}
 	}
 	if q.countWaitingStmt != nil {
@@ -1070,6 +1100,11 @@ func (q *Queries) Close() error {
 	if q.deleteWaitingStmt != nil {
 		if cerr := q.deleteWaitingStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing deleteWaitingStmt: %w", cerr)
+		}
+	}
+	if q.dependentsOfStmt != nil {
+		if cerr := q.dependentsOfStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing dependentsOfStmt: %w", cerr)
 		}
 	}
 	if q.dueNoticesStmt != nil {
@@ -1380,6 +1415,11 @@ func (q *Queries) Close() error {
 	if q.heldKeysStmt != nil {
 		if cerr := q.heldKeysStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing heldKeysStmt: %w", cerr)
+		}
+	}
+	if q.holdsStmt != nil {
+		if cerr := q.holdsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing holdsStmt: %w", cerr)
 		}
 	}
 	if q.insertAttemptStmt != nil {
@@ -2208,12 +2248,15 @@ type Queries struct {
 	beginStretchStmt         *sql.Stmt
 	cancelPendingStmt        *sql.Stmt
 	capQueueStmt             *sql.Stmt
+	childrenOfStmt           *sql.Stmt
 	countAheadStmt           *sql.Stmt
 	countExpiredStmt         *sql.Stmt
 	countLeasesStmt          *sql.Stmt
 	countLineStmt            *sql.Stmt
 	countNoticesStmt         *sql.Stmt
 	countReportedStmt        *sql.Stmt
+	countSourcesStmt         *sql.Stmt
+	countWaitersStmt         *sql.Stmt
 	countWaitingStmt         *sql.Stmt
 	countWaitingLanesStmt    *sql.Stmt
 	declareJobStmt           *sql.Stmt
@@ -2245,6 +2288,7 @@ type Queries struct {
 	deleteTurnsStmt          *sql.Stmt
 	deleteWaitStmt           *sql.Stmt
 	deleteWaitingStmt        *sql.Stmt
+	dependentsOfStmt         *sql.Stmt
 	dueNoticesStmt           *sql.Stmt
 	dueSchedulesStmt         *sql.Stmt
 	edgesOfStmt              *sql.Stmt
@@ -2307,6 +2351,7 @@ type Queries struct {
 	hastenScheduleStmt       *sql.Stmt
 	heldByGateStmt           *sql.Stmt
 	heldKeysStmt             *sql.Stmt
+	holdsStmt                *sql.Stmt
 	insertAttemptStmt        *sql.Stmt
 	insertAuditStmt          *sql.Stmt
 	insertCancelStmt         *sql.Stmt
@@ -2480,12 +2525,15 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		beginStretchStmt:         q.beginStretchStmt,
 		cancelPendingStmt:        q.cancelPendingStmt,
 		capQueueStmt:             q.capQueueStmt,
+		childrenOfStmt:           q.childrenOfStmt,
 		countAheadStmt:           q.countAheadStmt,
 		countExpiredStmt:         q.countExpiredStmt,
 		countLeasesStmt:          q.countLeasesStmt,
 		countLineStmt:            q.countLineStmt,
 		countNoticesStmt:         q.countNoticesStmt,
 		countReportedStmt:        q.countReportedStmt,
+		countSourcesStmt:         q.countSourcesStmt,
+		countWaitersStmt:         q.countWaitersStmt,
 		countWaitingStmt:         q.countWaitingStmt,
 		countWaitingLanesStmt:    q.countWaitingLanesStmt,
 		declareJobStmt:           q.declareJobStmt,
@@ -2517,6 +2565,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		deleteTurnsStmt:          q.deleteTurnsStmt,
 		deleteWaitStmt:           q.deleteWaitStmt,
 		deleteWaitingStmt:        q.deleteWaitingStmt,
+		dependentsOfStmt:         q.dependentsOfStmt,
 		dueNoticesStmt:           q.dueNoticesStmt,
 		dueSchedulesStmt:         q.dueSchedulesStmt,
 		edgesOfStmt:              q.edgesOfStmt,
@@ -2579,6 +2628,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		hastenScheduleStmt:       q.hastenScheduleStmt,
 		heldByGateStmt:           q.heldByGateStmt,
 		heldKeysStmt:             q.heldKeysStmt,
+		holdsStmt:                q.holdsStmt,
 		insertAttemptStmt:        q.insertAttemptStmt,
 		insertAuditStmt:          q.insertAuditStmt,
 		insertCancelStmt:         q.insertCancelStmt,
