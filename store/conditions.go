@@ -111,14 +111,35 @@ type Link struct {
 	Name  string // of the step of a handler that waits for its child; empty: of a dependent
 }
 
-// RunLinks are the links of a run, unmet ones first, at most MaxLinks in each direction.
+// RunLinks are the links of a run, unmet ones first, at most MaxLinks in each direction. The parent
+// is the first of those that wait.
 type RunLinks struct {
 	WaitsFor  []Link
 	WaitedFor []Link // by these
+	// Sources and Waiters count all of them, up to MaxLinksCounted.
+	Sources, Waiters Count
 }
 
-// MaxLinks bounds the links that are read at a time in one direction.
-const MaxLinks = 200
+// Bounds of the links that are read at a time in one direction, and of those that are counted.
+const (
+	MaxLinks        = 200
+	MaxLinksCounted = 10_000
+)
+
+// Hold is a dead run that holds its dependents.
+type Hold struct {
+	Run        RunID
+	Job        string
+	DeadSince  time.Time
+	Dependents Count // that want its success
+}
+
+// Bounds of an answer of Holds.
+const (
+	MaxHolds         = 200  // dead runs in it
+	MaxHoldsExamined = 5000 // dead runs that are looked at
+	MaxHeldCounted   = 1000 // dependents of one that are counted
+)
 
 // What runs.links says of a run, in bits. The numbers are stored.
 const (
@@ -136,6 +157,10 @@ type Linker interface {
 	// Waiters returns the runs that wait for a run and have not had what they wait for, in the
 	// order of their ids, from those after a cursor on; at most MaxSources.
 	Waiters(ctx context.Context, id, after RunID) ([]RunID, error)
+	// Holds returns the dead runs that hold dependents which want their success, and that no
+	// operator has acknowledged: of the MaxHoldsExamined that died last, at most MaxHolds, the
+	// newest first.
+	Holds(ctx context.Context) ([]Hold, error)
 }
 
 // waitFaults returns what is wrong with what a run waits for.

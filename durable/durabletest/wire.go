@@ -226,6 +226,10 @@ func (x wire) AwaitBatch(ctx context.Context, holder store.Holder, id store.Batc
 	return through(ctx, x.w, func() (store.Batch, error) { return x.Store.AwaitBatch(ctx, holder, id, name) })
 }
 
+func (x wire) Holds(ctx context.Context) ([]store.Hold, error) {
+	return through(ctx, x.w, func() ([]store.Hold, error) { return x.Store.Holds(ctx) })
+}
+
 func (x wire) Outcomes(ctx context.Context, ids []durable.RunID) ([]store.RunOutcome, error) {
 	return through(ctx, x.w, func() ([]store.RunOutcome, error) { return x.Store.Outcomes(ctx, ids) })
 }

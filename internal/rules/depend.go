@@ -87,7 +87,7 @@ func Sources(runs []store.NewRun) (ids []store.RunID) {
 
 // UnknownSource is the error of an enqueue whose dependents name a run that does not exist.
 func UnknownSource(id store.RunID) error {
-	return fmt.Errorf("depends on run %s: %w", id, store.ErrNotFound)
+	return fmt.Errorf("depends on run %s, which does not exist: store it before, or in the same call: %w", id, store.ErrNotFound)
 }
 
 // NotItsChild is the error of a child whose id belongs to a run that is not its parent's child.
@@ -247,18 +247,42 @@ func OutcomesInOrder(ids []store.RunID, found map[uuid.UUID]store.RunOutcome) []
 	return all
 }
 
+// WaitersInOrder does so with those that wait for a run: its parent comes first.
+func WaitersInOrder(links []store.Link) []store.Link {
+	slices.SortStableFunc(links, func(a, b store.Link) int {
+		return cmp.Or(falseFirst(a.Name == "", b.Name == ""), falseFirst(a.Met, b.Met), bytes.Compare(a.Run[:], b.Run[:]))
+	})
+	return links[:min(len(links), store.MaxLinks)]
+}
+
+func falseFirst(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	default:
+		return 1
+	}
+}
+
+// LinksCounted is a number of links as store.RunLinks has it.
+func LinksCounted(n int) store.Count {
+	return store.Count{N: int64(min(n, store.MaxLinksCounted)), AtLeast: n >= store.MaxLinksCounted}
+}
+
+// HoldsInOrder puts holds in the order of store.Linker, and cuts them.
+func HoldsInOrder(holds []store.Hold) []store.Hold {
+	slices.SortFunc(holds, func(a, b store.Hold) int {
+		return cmp.Or(b.DeadSince.Compare(a.DeadSince), bytes.Compare(b.Run[:], a.Run[:]))
+	})
+	return holds[:min(len(holds), store.MaxHolds)]
+}
+
 // LinksInOrder puts links in the order of store.RunLinks, and cuts them.
 func LinksInOrder(links []store.Link) []store.Link {
 	slices.SortStableFunc(links, func(a, b store.Link) int {
-		switch {
-		case a.Met != b.Met && b.Met:
-			return -1
-		case a.Met != b.Met:
-			return 1
-		case a.Name != b.Name:
-			return cmp.Compare(a.Name, b.Name)
-		}
-		return bytes.Compare(a.Run[:], b.Run[:])
+		return cmp.Or(falseFirst(a.Met, b.Met), cmp.Compare(a.Name, b.Name), bytes.Compare(a.Run[:], b.Run[:]))
 	})
 	return links[:min(len(links), store.MaxLinks)]
 }

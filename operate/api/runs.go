@@ -50,8 +50,8 @@ func getRun(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	record, err := c.op.Run(c.r.Context(), id)
-	return ok(record), err
+	run, err := c.op.RunWithLinks(c.r.Context(), id)
+	return ok(run), err
 }
 
 // reasoned is the body of a change.

@@ -254,7 +254,8 @@ func (s *Store) Links(ctx context.Context, id store.RunID) (store.RunLinks, erro
 			}
 		}
 	}
-	links.WaitsFor, links.WaitedFor = rules.LinksInOrder(links.WaitsFor), rules.LinksInOrder(links.WaitedFor)
+	links.Sources, links.Waiters = rules.LinksCounted(len(links.WaitsFor)), rules.LinksCounted(len(links.WaitedFor))
+	links.WaitsFor, links.WaitedFor = rules.LinksInOrder(links.WaitsFor), rules.WaitersInOrder(links.WaitedFor)
 	return links, nil
 }
 
@@ -272,6 +273,45 @@ func (s *Store) Waiters(ctx context.Context, id, after store.RunID) (waiters []s
 		}
 	}
 	return waiters, nil
+}
+
+// Holds returns the dead runs that hold dependents; see store.Linker.
+func (s *Store) Holds(ctx context.Context) ([]store.Hold, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("holds: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	held := map[store.RunID]int64{}
+	for _, r := range s.byID {
+		for i := range r.edges {
+			if e := &r.edges[i]; e.Want == rules.WantOf(store.WantSucceeded, false) && s.waitsOn(r, e) {
+				held[e.Source]++
+			}
+		}
+	}
+	var holds []store.Hold
+	for id, n := range held {
+		if r := s.runs[id]; r != nil && r.state == store.Dead && r.acknowledgedAt.IsZero() {
+			holds = append(holds, store.Hold{Run: id, Job: r.lane.name.job, DeadSince: r.finishedAt,
+				Dependents: store.Count{N: min(n, store.MaxHeldCounted), AtLeast: n >= store.MaxHeldCounted}})
+		}
+	}
+	return rules.HoldsInOrder(holds), nil
+}
+
+// waitsOn reports whether a run waits for an edge's source as its dependent. The caller holds mu.
+func (s *Store) waitsOn(r *run, e *rules.Edge) bool {
+	return e.Name == "" && !e.Met && r.state == store.Pending && r.startedAt.IsZero() && r.dueAt.After(s.now())
+}
+
+// hasLink reports whether a run has the link that a filter asks for. The caller holds mu.
+func (s *Store) hasLink(filter *store.Filter, r *run) bool {
+	if filter.WaitingOn != (store.RunID{}) {
+		return slices.ContainsFunc(r.edges, func(e rules.Edge) bool { return e.Source == filter.WaitingOn && s.waitsOn(r, &e) })
+	}
+	parent := s.runs[filter.Parent]
+	return parent != nil && slices.ContainsFunc(parent.edges, func(e rules.Edge) bool { return e.Source == r.id && e.Name != "" })
 }
 
 // linked completes a link with what is at its other end.

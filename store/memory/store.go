@@ -59,8 +59,8 @@ type Store struct {
 	awaited map[store.RunID]bool // their sources
 	orphans []store.RunID        // children of cancelled parents, to be cancelled
 
-	batches map[store.BatchID]*batch
-	made    []store.BatchID // all of them, in the order in which they were made
+	batches   map[store.BatchID]*batch
+	made      []store.BatchID     // all of them, in the order in which they were made
 	deaths    []store.DeathRecord // for which runs are to be stored, the oldest first
 	lastDeath int64
 

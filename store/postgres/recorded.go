@@ -83,6 +83,9 @@ func (s *Store) Links(ctx context.Context, id store.RunID) (store.RunLinks, erro
 	return s.steps.Links(ctx, id)
 }
 
+// Holds returns the dead runs that hold dependents; see store.Linker.
+func (s *Store) Holds(ctx context.Context) ([]store.Hold, error) { return s.steps.Holds(ctx) }
+
 // RecordedStep returns a step as the transaction sees it; see store.TxStepper.
 func (t *Tx) RecordedStep(ctx context.Context, id store.RunID, name string) (store.StepRecord, bool, error) {
 	if err := t.store.schema.Usable(ctx); err != nil {

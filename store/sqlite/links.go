@@ -286,6 +286,15 @@ func (s *Store) Links(ctx context.Context, id store.RunID) (store.RunLinks, erro
 	for i := range waiters {
 		links.WaitedFor = append(links.WaitedFor, linkOf((*queries.SourcesOfRow)(&waiters[i])))
 	}
+	n, err := reader.CountSources(ctx, queries.CountSourcesParams{ID: id[:], Most: store.MaxLinksCounted})
+	if err != nil {
+		return links, fmt.Errorf("links: %w", s.explain(err))
+	}
+	m, err := reader.CountWaiters(ctx, queries.CountWaitersParams{ID: id[:], Most: store.MaxLinksCounted})
+	if err != nil {
+		return links, fmt.Errorf("links: %w", s.explain(err))
+	}
+	links.Sources, links.Waiters = rules.LinksCounted(int(n)), rules.LinksCounted(int(m))
 	return links, nil
 }
 
@@ -304,6 +313,24 @@ func (s *Store) Waiters(ctx context.Context, id, after store.RunID) ([]store.Run
 		waiters[i] = store.RunID(rows[i])
 	}
 	return waiters, nil
+}
+
+// Holds returns the dead runs that hold dependents; see store.Linker.
+func (s *Store) Holds(ctx context.Context) ([]store.Hold, error) {
+	reader, err := s.read(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("holds: %w", s.explain(err))
+	}
+	rows, err := reader.Holds(ctx, queries.HoldsParams{Wants: int64(store.WantSucceeded), Now: s.clock.now(), Examined: store.MaxHoldsExamined, Most: store.MaxHolds})
+	if err != nil {
+		return nil, fmt.Errorf("holds: %w", s.explain(err))
+	}
+	holds := make([]store.Hold, len(rows))
+	for i, row := range rows {
+		holds[i] = store.Hold{Run: store.RunID(row.RunID), Job: row.Job, DeadSince: instant(row.EndedAt),
+			Dependents: store.Count{N: min(row.Dependents, store.MaxHeldCounted), AtLeast: row.Dependents >= store.MaxHeldCounted}}
+	}
+	return holds, nil
 }
 
 func linkOf(row *queries.SourcesOfRow) store.Link {

@@ -14,6 +14,7 @@ func linkTests() map[string]func(*testing.T, *fixture) {
 	tests := childTests()
 	maps.Copy(tests, dependentTests())
 	maps.Copy(tests, deathTests())
+	maps.Copy(tests, linkReadTests())
 	return tests
 }
 
@@ -35,7 +36,6 @@ func dependentTests() map[string]func(*testing.T, *fixture) {
 		"retention keeps what an unfinished run waits for":       dependentKept,
 		"all dependents of one run are released":                 dependentMany,
 		"every dependent of runs that end together is released":  dependentRaces,
-		"links say what waits for what":                          linksSay,
 	}
 }
 
@@ -352,28 +352,4 @@ func dependentKept(_ *testing.T, f *fixture) {
 	f.ends(other.ID, store.Success)
 	f.releaseAll()
 	f.wantDue("both have ended", dependent)
-}
-
-func linksSay(t *testing.T, f *fixture) {
-	source := newRun()
-	f.enqueue(source)
-	dependent := newRun(dependsOn(store.WantSucceeded, source.ID))
-	f.enqueue(dependent)
-	links, err := f.store.Links(f.ctx, dependent.ID)
-	want := store.Link{Run: source.ID, Job: "mail", Found: true, Want: store.WantSucceeded}
-	if err != nil || len(links.WaitsFor) != 1 || links.WaitsFor[0] != want || len(links.WaitedFor) != 0 {
-		t.Errorf("the dependent has %+v, %v", links, err)
-	}
-	if links, err = f.store.Links(f.ctx, source.ID); err != nil || len(links.WaitedFor) != 1 || links.WaitedFor[0].Run != dependent.ID {
-		t.Errorf("the source has %+v, %v", links, err)
-	}
-	f.ends(source.ID, store.Success)
-	f.releaseAll()
-	if links, err = f.store.Links(f.ctx, dependent.ID); err != nil || !links.WaitsFor[0].Met || links.WaitsFor[0].State != store.Succeeded {
-		t.Errorf("after it has ended: %+v, %v", links, err)
-	}
-	outcomes, err := f.store.Outcomes(f.ctx, []store.RunID{store.NewRunID(), source.ID})
-	if err != nil || outcomes[0].Found || !outcomes[1].Found || outcomes[1].State != store.Succeeded || outcomes[1].Job != "mail" {
-		t.Errorf("outcomes %+v, %v", outcomes, err)
-	}
 }

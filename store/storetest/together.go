@@ -214,6 +214,7 @@ func stepCalls() map[string]func(*call) error {
 			_, err := c.store.Waiters(c.ctx, store.NewRunID(), store.RunID{})
 			return err
 		},
+		"Holds": func(c *call) error { _, err := c.store.Holds(c.ctx); return err },
 		"Outcomes": func(c *call) error {
 			_, err := c.store.Outcomes(c.ctx, []store.RunID{store.NewRunID()})
 			return err

@@ -150,7 +150,8 @@ ORDER BY edges.met, edges.name, edges.source
 LIMIT @most;
 
 -- name: WaitersFor :many
--- Index: edges_source, then the key of runs. Of the first thousand, as any number may wait.
+-- Index: edges_source, then the key of runs. The parent comes first; of the first thousand, as any
+-- number may wait.
 SELECT
     shown.waiter AS id, shown.wants, shown.any_of, shown.met, shown.name,
     coalesce(lanes.job, '') AS job,
@@ -164,12 +165,102 @@ FROM (
         ORDER BY edges.waiter
         LIMIT 1000
     ) head
-    ORDER BY head.met, head.waiter
+    ORDER BY head.name = '', head.met, head.waiter
     LIMIT @most
 ) shown
 LEFT JOIN runs ON runs.id = shown.waiter
 LEFT JOIN lanes ON lanes.id = abs(runs.lane)
-ORDER BY shown.met, shown.waiter;
+ORDER BY shown.name = '', shown.met, shown.waiter;
+
+
+-- name: CountSources :one
+-- Index: the primary key, so many entries.
+SELECT count(*)
+FROM (
+    SELECT 1
+    FROM edges
+    WHERE edges.waiter = @id
+    LIMIT @most
+) some_edges;
+
+-- name: CountWaiters :one
+-- Index: edges_source, so many entries.
+SELECT count(*)
+FROM (
+    SELECT 1
+    FROM edges
+    WHERE edges.source = @id
+    LIMIT @most
+) some_edges;
+
+-- name: ChildrenOf :many
+-- Index: the primary key, the entries of one run. Newest first.
+SELECT source
+FROM edges
+WHERE waiter = @parent
+  AND name <> ''
+  AND source < @below
+  AND source >= @from_id
+ORDER BY source DESC
+LIMIT @most;
+
+-- name: DependentsOf :many
+-- Index: edges_source backwards, then the key of runs. Those that have a condition on a run that
+-- is not met, and wait for it, newest first.
+SELECT edges.waiter
+FROM edges
+JOIN runs ON runs.id = edges.waiter
+WHERE edges.source = @source
+  AND edges.waiter < @below
+  AND edges.waiter >= @from_id
+  AND edges.name = ''
+  AND edges.met = 0
+  AND runs.state = 0
+  AND runs.started_at IS NULL
+  AND runs.due_at > @now
+GROUP BY edges.waiter
+ORDER BY edges.waiter DESC
+LIMIT @most;
+
+-- name: Holds :many
+-- Index: problems_ended backwards, so many rows; edges_source and the key of runs for each. Nothing
+-- is read where no run waits for another.
+SELECT dead.run_id, lanes.job, dead.ended_at, dead.dependents
+FROM (
+    SELECT
+        newest.run_id, newest.ended_at,
+        CAST(
+            (
+                SELECT count(*)
+                FROM edges
+                JOIN runs waiters ON waiters.id = edges.waiter
+                WHERE edges.source = newest.run_id
+                  AND edges.name = ''
+                  AND edges.wants = @wants
+                  AND edges.met = 0
+                  AND waiters.state = 0
+                  AND waiters.started_at IS NULL
+                  AND waiters.due_at > @now
+            ) AS INTEGER
+        ) AS dependents
+    FROM (
+        SELECT problems.run_id, problems.ended_at, problems.acknowledged_at
+        FROM problems
+        WHERE EXISTS (
+            SELECT 1
+            FROM edges
+        )
+        ORDER BY problems.ended_at DESC, problems.run_id DESC
+        LIMIT @examined
+    ) newest
+    WHERE newest.acknowledged_at IS NULL
+) dead
+JOIN runs ON runs.id = dead.run_id
+JOIN lanes ON lanes.id = abs(runs.lane)
+WHERE dead.dependents > 0
+  AND runs.state = 4
+ORDER BY dead.ended_at DESC, dead.run_id DESC
+LIMIT @most;
 
 -- name: DeleteEdges :exec
 -- Index: the primary key. After the run that waits was deleted in its transaction.

@@ -121,7 +121,7 @@ class Client:
         """How far a change is."""
         return self._call("GET", f"/bulk/{urllib.parse.quote(str(n), safe='')}", {}, {})
 
-    def count_runs(self, *, state=None, job=None, queue=None, tag=None, key=None, schedule=None, worker=None, error=None, args=None, metadata=None, id=None, since=None, until=None, ended_since=None, cursor=None, limit=None):
+    def count_runs(self, *, state=None, job=None, queue=None, tag=None, key=None, schedule=None, parent=None, waiting_on=None, worker=None, error=None, args=None, metadata=None, id=None, since=None, until=None, ended_since=None, cursor=None, limit=None):
         """Count runs by state. Each number says whether it is exact.
 
         state: Only runs in these states.
@@ -135,6 +135,10 @@ class Client:
         key: Only runs enqueued with this unique key.
 
         schedule: Only runs of the schedule of this name.
+
+        parent: Only children of this run.
+
+        waiting_on: Only runs that wait for this one, on which they depend.
 
         worker: Only runs that this worker has, or had last.
 
@@ -154,7 +158,7 @@ class Client:
 
         cursor: The next of an earlier page.
         """
-        return self._call("GET", "/counts", {"state": state, "job": job, "queue": queue, "tag": tag, "key": key, "schedule": schedule, "worker": worker, "error": error, "args": args, "metadata": metadata, "id": id, "since": since, "until": until, "ended_since": ended_since, "cursor": cursor, "limit": limit}, {})
+        return self._call("GET", "/counts", {"state": state, "job": job, "queue": queue, "tag": tag, "key": key, "schedule": schedule, "parent": parent, "waiting_on": waiting_on, "worker": worker, "error": error, "args": args, "metadata": metadata, "id": id, "since": since, "until": until, "ended_since": ended_since, "cursor": cursor, "limit": limit}, {})
 
     def events(self):
         """Hints that something has changed, as server-sent events.
@@ -292,7 +296,7 @@ class Client:
         """
         return self._call("POST", "/queues/set", {}, {}, body)
 
-    def list_runs(self, *, state=None, job=None, queue=None, tag=None, key=None, schedule=None, worker=None, error=None, args=None, metadata=None, id=None, since=None, until=None, ended_since=None, cursor=None, limit=None):
+    def list_runs(self, *, state=None, job=None, queue=None, tag=None, key=None, schedule=None, parent=None, waiting_on=None, worker=None, error=None, args=None, metadata=None, id=None, since=None, until=None, ended_since=None, cursor=None, limit=None):
         """List runs, newest first. A page may be short, or empty; next is null at the end.
 
         state: Only runs in these states.
@@ -306,6 +310,10 @@ class Client:
         key: Only runs enqueued with this unique key.
 
         schedule: Only runs of the schedule of this name.
+
+        parent: Only children of this run.
+
+        waiting_on: Only runs that wait for this one, on which they depend.
 
         worker: Only runs that this worker has, or had last.
 
@@ -325,7 +333,7 @@ class Client:
 
         cursor: The next of an earlier page.
         """
-        return self._call("GET", "/runs", {"state": state, "job": job, "queue": queue, "tag": tag, "key": key, "schedule": schedule, "worker": worker, "error": error, "args": args, "metadata": metadata, "id": id, "since": since, "until": until, "ended_since": ended_since, "cursor": cursor, "limit": limit}, {})
+        return self._call("GET", "/runs", {"state": state, "job": job, "queue": queue, "tag": tag, "key": key, "schedule": schedule, "parent": parent, "waiting_on": waiting_on, "worker": worker, "error": error, "args": args, "metadata": metadata, "id": id, "since": since, "until": until, "ended_since": ended_since, "cursor": cursor, "limit": limit}, {})
 
     def enqueue(self, body, *, idempotency_key=None, traceparent=None, tracestate=None):
         """Enqueue one run, or up to 1,000 in one transaction.

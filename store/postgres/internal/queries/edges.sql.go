@@ -285,6 +285,143 @@ func (q *Queries) AwaitingChildren(ctx context.Context, arg AwaitingChildrenPara
 	return items, nil
 }
 
+const ChildrenOf = `-- name: ChildrenOf :many
+SELECT edges.source AS id
+FROM durable.edges
+WHERE edges.waiter = $1::uuid
+  AND edges.name <> ''
+  AND edges.source < $2::uuid
+  AND edges.source >= $3::uuid
+ORDER BY edges.source DESC
+LIMIT $4::int
+`
+
+type ChildrenOfParams struct {
+	Parent uuid.UUID
+	Below  uuid.UUID
+	FromID uuid.UUID
+	Most   int32
+}
+
+// The children of a run, newest first.
+// Index: edges_pkey, the entries of one run. Locks: none.
+func (q *Queries) ChildrenOf(ctx context.Context, arg ChildrenOfParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, ChildrenOf,
+		arg.Parent,
+		arg.Below,
+		arg.FromID,
+		arg.Most,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []uuid.UUID
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const CountLinks = `-- name: CountLinks :one
+SELECT
+    (
+        SELECT count(*)
+        FROM (
+            SELECT
+            FROM durable.edges
+            WHERE edges.waiter = $1::uuid
+            LIMIT $2::int
+        ) sources
+    ) AS sources,
+    (
+        SELECT count(*)
+        FROM (
+            SELECT
+            FROM durable.edges
+            WHERE edges.source = $1::uuid
+            LIMIT $2::int
+        ) waiters
+    ) AS waiters
+`
+
+type CountLinksParams struct {
+	ID   uuid.UUID
+	Most int32
+}
+
+type CountLinksRow struct {
+	Sources int64
+	Waiters int64
+}
+
+// How much a run waits for, and how much waits for it, each up to a bound.
+// Index: edges_pkey, edges_source, so many entries. Locks: none.
+func (q *Queries) CountLinks(ctx context.Context, arg CountLinksParams) (CountLinksRow, error) {
+	row := q.db.QueryRow(ctx, CountLinks, arg.ID, arg.Most)
+	var i CountLinksRow
+	err := row.Scan(&i.Sources, &i.Waiters)
+	return i, err
+}
+
+const DependentsOf = `-- name: DependentsOf :many
+SELECT edges.waiter AS id
+FROM durable.edges
+JOIN durable.runs waiters ON waiters.id = edges.waiter
+WHERE edges.source = $1::uuid
+  AND edges.waiter < $2::uuid
+  AND edges.waiter >= $3::uuid
+  AND edges.name = ''
+  AND NOT edges.met
+  AND waiters.state = durable.pending()
+  AND waiters.started_at IS NULL
+  AND waiters.due_at > clock_timestamp()
+GROUP BY edges.waiter
+ORDER BY edges.waiter DESC
+LIMIT $4::int
+`
+
+type DependentsOfParams struct {
+	Source uuid.UUID
+	Below  uuid.UUID
+	FromID uuid.UUID
+	Most   int32
+}
+
+// The runs that have a condition on a run that is not met, and wait for it, newest first.
+// Index: edges_source backwards, runs_pkey. Locks: none.
+func (q *Queries) DependentsOf(ctx context.Context, arg DependentsOfParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, DependentsOf,
+		arg.Source,
+		arg.Below,
+		arg.FromID,
+		arg.Most,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []uuid.UUID
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const EdgesOfWaiters = `-- name: EdgesOfWaiters :many
 SELECT
     edges.waiter,
@@ -339,6 +476,94 @@ func (q *Queries) EdgesOfWaiters(ctx context.Context, arg EdgesOfWaitersParams) 
 			&i.Met,
 			&i.State,
 			&i.Noted,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const Holds = `-- name: Holds :many
+SELECT
+    dead.run_id,
+    lanes.job,
+    dead.ended_at,
+    held.dependents
+FROM (
+    SELECT problems.run_id, problems.ended_at, problems.lane
+    FROM durable.problems
+    WHERE problems.state = durable.dead()
+      AND (problems.acknowledged_at IS NULL) = true
+      AND EXISTS (
+          SELECT
+          FROM durable.edges
+      )
+    ORDER BY problems.ended_at DESC, problems.run_id DESC
+    LIMIT $1::int
+) dead
+JOIN durable.lanes ON lanes.id = dead.lane
+CROSS JOIN LATERAL (
+    SELECT count(*) AS dependents
+    FROM (
+        SELECT
+        FROM durable.edges
+        JOIN durable.runs waiters ON waiters.id = edges.waiter
+        WHERE edges.source = dead.run_id
+          AND edges.name = ''
+          AND edges.wants = $2::smallint
+          AND NOT edges.met
+          AND waiters.state = durable.pending()
+          AND waiters.started_at IS NULL
+          AND waiters.due_at > clock_timestamp()
+        LIMIT $3::int
+    ) waiting
+) held
+WHERE held.dependents > 0
+ORDER BY dead.ended_at DESC, dead.run_id DESC
+LIMIT $4::int
+`
+
+type HoldsParams struct {
+	Examined int32
+	Wants    int16
+	Counted  int32
+	Most     int32
+}
+
+type HoldsRow struct {
+	RunID      uuid.UUID
+	Job        string
+	EndedAt    time.Time
+	Dependents int64
+}
+
+// Among the dead runs that ended last and were not acknowledged, those that hold dependents
+// which want their success. Nothing is read where no run waits for another.
+// Index: problems_ended backwards, so many rows; edges_source and runs_pkey for each.
+// Locks: none.
+func (q *Queries) Holds(ctx context.Context, arg HoldsParams) ([]HoldsRow, error) {
+	rows, err := q.db.Query(ctx, Holds,
+		arg.Examined,
+		arg.Wants,
+		arg.Counted,
+		arg.Most,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []HoldsRow
+	for rows.Next() {
+		var i HoldsRow
+		if err := rows.Scan(
+			&i.RunID,
+			&i.Job,
+			&i.EndedAt,
+			&i.Dependents,
 		); err != nil {
 			return nil, err
 		}
@@ -443,13 +668,17 @@ SELECT
     edges.name,
     coalesce(lanes.job, '')::text AS job,
     coalesce(sources.state, -1)::smallint AS state
-FROM durable.edges
+FROM (
+    SELECT first_edges.waiter, first_edges.source, first_edges.wants, first_edges.any_of, first_edges.met, first_edges.name
+    FROM durable.edges first_edges
+    WHERE first_edges.waiter = $1::uuid
+      AND first_edges.wants <= durable.want_of_batch()
+    ORDER BY first_edges.met, first_edges.name, first_edges.source
+    LIMIT $2::int
+) edges
 LEFT JOIN durable.runs sources ON sources.id = edges.source
 LEFT JOIN durable.lanes ON lanes.id = abs(sources.lane)
-WHERE edges.waiter = $1::uuid
-  AND edges.wants <= durable.want_of_batch()
 ORDER BY edges.met, edges.name, edges.source
-LIMIT $2::int
 `
 
 type SourcesOfParams struct {
@@ -468,7 +697,7 @@ type SourcesOfRow struct {
 }
 
 // What a run waits for, unmet conditions first.
-// Index: edges_pkey, runs_pkey. Locks: none.
+// Index: edges_pkey, runs_pkey for so many. Locks: none.
 func (q *Queries) SourcesOf(ctx context.Context, arg SourcesOfParams) ([]SourcesOfRow, error) {
 	rows, err := q.db.Query(ctx, SourcesOf, arg.ID, arg.Most)
 	if err != nil {
@@ -547,12 +776,12 @@ FROM (
         ORDER BY edges.waiter
         LIMIT 1000
     ) first
-    ORDER BY first.met, first.waiter
+    ORDER BY first.name = '', first.met, first.waiter
     LIMIT $2::int
 ) shown
 LEFT JOIN durable.runs waiters ON waiters.id = shown.waiter
 LEFT JOIN durable.lanes ON lanes.id = abs(waiters.lane)
-ORDER BY shown.met, shown.waiter
+ORDER BY shown.name = '', shown.met, shown.waiter
 `
 
 type WaitersForParams struct {
@@ -570,8 +799,9 @@ type WaitersForRow struct {
 	State int16
 }
 
-// What waits for a run, unmet conditions first: of the first thousand, as any number may.
-// Index: edges_source, runs_pkey. Locks: none.
+// What waits for a run: its parent first, then unmet conditions; of the first thousand, as any
+// number may.
+// Index: edges_source, runs_pkey for so many. Locks: none.
 func (q *Queries) WaitersFor(ctx context.Context, arg WaitersForParams) ([]WaitersForRow, error) {
 	rows, err := q.db.Query(ctx, WaitersFor, arg.ID, arg.Most)
 	if err != nil {

@@ -54,11 +54,45 @@ func (s *Steps) Links(ctx context.Context, id store.RunID) (store.RunLinks, erro
 	b.Add(queries.SourcesOf, id, store.MaxLinks).Query(scanLinks(&links.WaitsFor))
 	b.Add(queries.BatchesFor, id, store.MaxLinks).Query(scanBatchLinks(&links.WaitsFor))
 	b.Add(queries.WaitersFor, id, store.MaxLinks).Query(scanLinks(&links.WaitedFor))
+	b.Add(queries.CountLinks, id, store.MaxLinksCounted).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			if err := rows.Scan(&links.Sources.N, &links.Waiters.N); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	})
 	if err := s.db.Send(ctx, s.db.General, b); err != nil {
 		return links, s.db.Fail("links", err)
 	}
 	links.WaitsFor = rules.LinksInOrder(links.WaitsFor)
+	links.Sources.AtLeast, links.Waiters.AtLeast = links.Sources.N >= store.MaxLinksCounted, links.Waiters.N >= store.MaxLinksCounted
 	return links, nil
+}
+
+// Holds returns the dead runs that hold dependents; see store.Linker.
+func (s *Steps) Holds(ctx context.Context) ([]store.Hold, error) {
+	if err := s.schema.Usable(ctx); err != nil {
+		return nil, s.db.Fail("holds", err)
+	}
+	var holds []store.Hold
+	b := s.db.NewBatch()
+	b.Add(queries.Holds, store.MaxHoldsExamined, int16(store.WantSucceeded), store.MaxHeldCounted, store.MaxHolds).Query(func(rows pgx.Rows) error {
+		holds = nil
+		for rows.Next() {
+			var hold store.Hold
+			if err := rows.Scan(&hold.Run, &hold.Job, &hold.DeadSince, &hold.Dependents.N); err != nil {
+				return err
+			}
+			hold.Dependents.AtLeast = hold.Dependents.N >= store.MaxHeldCounted
+			holds = append(holds, hold)
+		}
+		return rows.Err()
+	})
+	if err := s.db.Send(ctx, s.db.General, b); err != nil {
+		return nil, s.db.Fail("holds", err)
+	}
+	return holds, nil
 }
 
 func scanBatchLinks(into *[]store.Link) func(pgx.Rows) error {
@@ -99,6 +133,7 @@ func (s *Steps) Waiters(ctx context.Context, id, after store.RunID) (waiters []s
 
 func scanLinks(into *[]store.Link) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
+		*into = nil
 		for rows.Next() {
 			var link store.Link
 			var want rules.EdgeWant

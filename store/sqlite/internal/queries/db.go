@@ -66,6 +66,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.childrenCameStmt, err = db.PrepareContext(ctx, childrenCame); err != nil {
 		return nil, fmt.Errorf("error preparing query ChildrenCame: %w", err)
 	}
+	if q.childrenOfStmt, err = db.PrepareContext(ctx, childrenOf); err != nil {
+		return nil, fmt.Errorf("error preparing query ChildrenOf: %w", err)
+	}
 	if q.closeBatchStmt, err = db.PrepareContext(ctx, closeBatch); err != nil {
 		return nil, fmt.Errorf("error preparing query CloseBatch: %w", err)
 	}
@@ -92,6 +95,12 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.countReportedStmt, err = db.PrepareContext(ctx, countReported); err != nil {
 		return nil, fmt.Errorf("error preparing query CountReported: %w", err)
+	}
+	if q.countSourcesStmt, err = db.PrepareContext(ctx, countSources); err != nil {
+		return nil, fmt.Errorf("error preparing query CountSources: %w", err)
+	}
+	if q.countWaitersStmt, err = db.PrepareContext(ctx, countWaiters); err != nil {
+		return nil, fmt.Errorf("error preparing query CountWaiters: %w", err)
 	}
 	if q.countWaitingStmt, err = db.PrepareContext(ctx, countWaiting); err != nil {
 		return nil, fmt.Errorf("error preparing query CountWaiting: %w", err)
@@ -191,6 +200,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.deleteWaitingStmt, err = db.PrepareContext(ctx, deleteWaiting); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteWaiting: %w", err)
+	}
+	if q.dependentsOfStmt, err = db.PrepareContext(ctx, dependentsOf); err != nil {
+		return nil, fmt.Errorf("error preparing query DependentsOf: %w", err)
 	}
 	if q.dueBatchesStmt, err = db.PrepareContext(ctx, dueBatches); err != nil {
 		return nil, fmt.Errorf("error preparing query DueBatches: %w", err)
@@ -398,6 +410,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.heldKeysStmt, err = db.PrepareContext(ctx, heldKeys); err != nil {
 		return nil, fmt.Errorf("error preparing query HeldKeys: %w", err)
+	}
+	if q.holdsStmt, err = db.PrepareContext(ctx, holds); err != nil {
+		return nil, fmt.Errorf("error preparing query Holds: %w", err)
 	}
 	if q.insertAttemptStmt, err = db.PrepareContext(ctx, insertAttempt); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertAttempt: %w", err)
@@ -975,6 +990,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing childrenCameStmt: %w", cerr)
 		}
 	}
+	if q.childrenOfStmt != nil {
+		if cerr := q.childrenOfStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing childrenOfStmt: %w", cerr)
+		}
+	}
 	if q.closeBatchStmt != nil {
 		if cerr := q.closeBatchStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing closeBatchStmt: %w", cerr)
@@ -1018,6 +1038,16 @@ func (q *Queries) Close() error {
 	if q.countReportedStmt != nil {
 		if cerr := q.countReportedStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing countReportedStmt: %w", cerr)
+		}
+	}
+	if q.countSourcesStmt != nil {
+		if cerr := q.countSourcesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing countSourcesStmt: %w", cerr)
+		}
+	}
+	if q.countWaitersStmt != nil {
+		if cerr := q.countWaitersStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing countWaitersStmt: %w", cerr)
 		}
 	}
 	if q.countWaitingStmt != nil {
@@ -1183,6 +1213,11 @@ func (q *Queries) Close() error {
 	if q.deleteWaitingStmt != nil {
 		if cerr := q.deleteWaitingStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing deleteWaitingStmt: %w", cerr)
+		}
+	}
+	if q.dependentsOfStmt != nil {
+		if cerr := q.dependentsOfStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing dependentsOfStmt: %w", cerr)
 		}
 	}
 	if q.dueBatchesStmt != nil {
@@ -1528,6 +1563,11 @@ func (q *Queries) Close() error {
 	if q.heldKeysStmt != nil {
 		if cerr := q.heldKeysStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing heldKeysStmt: %w", cerr)
+		}
+	}
+	if q.holdsStmt != nil {
+		if cerr := q.holdsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing holdsStmt: %w", cerr)
 		}
 	}
 	if q.insertAttemptStmt != nil {
@@ -2418,6 +2458,7 @@ type Queries struct {
 	cancelPendingStmt        *sql.Stmt
 	capQueueStmt             *sql.Stmt
 	childrenCameStmt         *sql.Stmt
+	childrenOfStmt           *sql.Stmt
 	closeBatchStmt           *sql.Stmt
 	closeOwnedStmt           *sql.Stmt
 	countAheadStmt           *sql.Stmt
@@ -2427,6 +2468,8 @@ type Queries struct {
 	countMembersStmt         *sql.Stmt
 	countNoticesStmt         *sql.Stmt
 	countReportedStmt        *sql.Stmt
+	countSourcesStmt         *sql.Stmt
+	countWaitersStmt         *sql.Stmt
 	countWaitingStmt         *sql.Stmt
 	countWaitingLanesStmt    *sql.Stmt
 	decideBatchStmt          *sql.Stmt
@@ -2460,6 +2503,7 @@ type Queries struct {
 	deleteTurnsStmt          *sql.Stmt
 	deleteWaitStmt           *sql.Stmt
 	deleteWaitingStmt        *sql.Stmt
+	dependentsOfStmt         *sql.Stmt
 	dueBatchesStmt           *sql.Stmt
 	dueNoticesStmt           *sql.Stmt
 	dueSchedulesStmt         *sql.Stmt
@@ -2529,6 +2573,7 @@ type Queries struct {
 	hastenScheduleStmt       *sql.Stmt
 	heldByGateStmt           *sql.Stmt
 	heldKeysStmt             *sql.Stmt
+	holdsStmt                *sql.Stmt
 	insertAttemptStmt        *sql.Stmt
 	insertAuditStmt          *sql.Stmt
 	insertBatchStmt          *sql.Stmt
@@ -2716,6 +2761,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		cancelPendingStmt:        q.cancelPendingStmt,
 		capQueueStmt:             q.capQueueStmt,
 		childrenCameStmt:         q.childrenCameStmt,
+		childrenOfStmt:           q.childrenOfStmt,
 		closeBatchStmt:           q.closeBatchStmt,
 		closeOwnedStmt:           q.closeOwnedStmt,
 		countAheadStmt:           q.countAheadStmt,
@@ -2725,6 +2771,8 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		countMembersStmt:         q.countMembersStmt,
 		countNoticesStmt:         q.countNoticesStmt,
 		countReportedStmt:        q.countReportedStmt,
+		countSourcesStmt:         q.countSourcesStmt,
+		countWaitersStmt:         q.countWaitersStmt,
 		countWaitingStmt:         q.countWaitingStmt,
 		countWaitingLanesStmt:    q.countWaitingLanesStmt,
 		decideBatchStmt:          q.decideBatchStmt,
@@ -2758,6 +2806,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		deleteTurnsStmt:          q.deleteTurnsStmt,
 		deleteWaitStmt:           q.deleteWaitStmt,
 		deleteWaitingStmt:        q.deleteWaitingStmt,
+		dependentsOfStmt:         q.dependentsOfStmt,
 		dueBatchesStmt:           q.dueBatchesStmt,
 		dueNoticesStmt:           q.dueNoticesStmt,
 		dueSchedulesStmt:         q.dueSchedulesStmt,
@@ -2827,6 +2876,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		hastenScheduleStmt:       q.hastenScheduleStmt,
 		heldByGateStmt:           q.heldByGateStmt,
 		heldKeysStmt:             q.heldKeysStmt,
+		holdsStmt:                q.holdsStmt,
 		insertAttemptStmt:        q.insertAttemptStmt,
 		insertAuditStmt:          q.insertAuditStmt,
 		insertBatchStmt:          q.insertBatchStmt,
