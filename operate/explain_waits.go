@@ -78,10 +78,14 @@ func (o *Operator) openEnds(ctx context.Context, f *store.Facts) (ends []store.L
 	return ends, nil
 }
 
-// awaitsEnds says for which other runs a run waits, and what frees it.
+// awaitsEnds says for which other runs and batches a run waits, and what frees it.
 func (e *explaining) awaitsEnds() {
 	for i := range e.Ends {
 		link := &e.Ends[i]
+		if link.Batch {
+			e.awaitsBatch(link)
+			continue
+		}
 		detail := map[string]any{"run": link.Run, "job": link.Job, "state": link.State, "wants": link.Want}
 		look := Remedy{"explain", RoleViewer, "see why that run has not ended", "explain " + link.Run.String()}
 		switch {
