@@ -11,8 +11,8 @@ import (
 
 // Option sets one part of a job's policy. Passed to NewJob it is the job's
 // default; passed to New or Enqueue it applies to that run only, passed to
-// AddSchedule to the schedule's runs. At, After, ExpiresAt, LimitedBy, DependsOn
-// and the keys are for a run only; Retry, RetryArgsFor, DeadOnMisfit, RetryArgs, Retention,
+// AddSchedule to the schedule's runs. At, After, ExpiresAt, LimitedBy, DependsOn,
+// InBatch and the keys are for a run only; Retry, RetryArgsFor, DeadOnMisfit, RetryArgs, Retention,
 // MaxConcurrent, Alias, WithCodec and Redacted for a job only; and some are for a schedule only.
 type Option struct {
 	name  string
@@ -60,6 +60,7 @@ type policy struct {
 	paused      bool       // of a schedule
 	limits      limitUses
 	dependsOn   []store.Condition // of a run
+	batch       *store.NewBatch   // of a run; nil: none
 	id          RunID             // of a run; the zero value: a new one
 
 	maxConcurrent *int // of a job; nil: no cap
@@ -117,7 +118,7 @@ func (p policy) newRun(job string, args []byte) NewRun {
 	return NewRun{
 		ID: id, Job: job, Queue: p.queue, Priority: p.priority, Args: args,
 		MaxAttempts: p.maxAttempts, Timeout: p.timeout, OnCrash: p.onCrash, Tags: p.tags, Metadata: p.metadata,
-		At: p.at, After: p.after, ExpiresAt: p.expiresAt, Key: p.key, DependsOn: p.dependsOn,
+		At: p.at, After: p.after, ExpiresAt: p.expiresAt, Key: p.key, DependsOn: p.dependsOn, Batch: p.batch,
 	}
 }
 

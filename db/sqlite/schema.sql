@@ -72,7 +72,7 @@ CREATE TABLE runs (
     -- the instant of the schedule that it is for, as RFC 9557 writes it; null: none
     occurs_at    TEXT,
     -- null: no other run is concerned. 1: its end is noted, as runs wait for it; 2: it has
-    -- children, which are cancelled with it
+    -- children, which are cancelled with it; 4: it belongs to a batch, which counts it
     links        INTEGER
 );
 CREATE UNIQUE INDEX runs_occurrence ON runs (schedule, generation, occurrence)
@@ -147,8 +147,8 @@ CREATE TABLE notices (
     due_at INTEGER NOT NULL,
     run_id BLOB    NOT NULL,
     tries  INTEGER NOT NULL DEFAULT 0, -- how often it was put back
-    -- 0 the run was sent an input, 1 it has a new condition, 2 it has ended or was deleted, 3 its
-    -- parent was cancelled
+    -- 0 the run was sent an input, 1 it has a new condition, 2 it has ended or was deleted, or
+    -- something has become of the batch with this id, 3 its parent was cancelled, 4 its batch was
     kind   INTEGER NOT NULL DEFAULT 0,
     name   TEXT    NOT NULL DEFAULT '', -- of the input
     -- of an end that many wait for: those up to here were looked at
@@ -160,7 +160,7 @@ CREATE INDEX notices_due ON notices (due_at, id);
 CREATE TABLE edges (
     waiter BLOB    NOT NULL,
     source BLOB    NOT NULL,
-    wants  INTEGER NOT NULL,            -- store.Want
+    wants  INTEGER NOT NULL,            -- store.Want; three more: the source is a batch
     -- 0: it is needed; else one of those with the same number is
     any_of INTEGER NOT NULL DEFAULT 0,
     met    INTEGER NOT NULL DEFAULT 0,  -- of a dependent; for ever
@@ -170,6 +170,43 @@ CREATE TABLE edges (
     PRIMARY KEY (waiter, name, any_of, source, wants)
 ) WITHOUT ROWID;
 CREATE INDEX edges_source ON edges (source, waiter);
+
+-- Runs that are counted together. The counts are exact: triggers change them with the runs.
+CREATE TABLE batches (
+    id           BLOB    NOT NULL PRIMARY KEY,
+    owner        BLOB,                       -- the run whose handler has made it
+    created_at   INTEGER NOT NULL,
+    open_until   INTEGER,                    -- then it has failed, unless it is closed
+    ends_by      INTEGER,                    -- then it is cancelled
+    failed_at    INTEGER,                    -- a member was found dead or cancelled
+    ended_at     INTEGER,                    -- all were found to have ended, the first time
+    -- when a release decides about it; 0: something has changed; null: nothing is to be decided
+    due_at       INTEGER,
+    members      INTEGER NOT NULL DEFAULT 0,
+    succeeded    INTEGER NOT NULL DEFAULT 0,
+    dead         INTEGER NOT NULL DEFAULT 0,
+    cancelled    INTEGER NOT NULL DEFAULT 0,
+    state        INTEGER NOT NULL DEFAULT 0, -- store.BatchState
+    is_closed    INTEGER NOT NULL,
+    is_cancelled INTEGER NOT NULL DEFAULT 0, -- it takes no more runs, and its members are cancelled
+    fail_fast    INTEGER NOT NULL,
+    name         TEXT    NOT NULL,
+    reason       TEXT    NOT NULL DEFAULT '',
+    -- of a cancelled one: the members up to here have notices; null: all have
+    cursor       BLOB
+) WITHOUT ROWID;
+CREATE INDEX batches_due ON batches (due_at, id) WHERE due_at IS NOT NULL;
+CREATE INDEX batches_owner ON batches (owner) WHERE owner IS NOT NULL;
+CREATE INDEX batches_state ON batches (state, id);
+CREATE INDEX batches_name ON batches (name, id);
+CREATE INDEX batches_ended ON batches (state, ended_at) WHERE ended_at IS NOT NULL;
+
+-- The runs of batches. No retention deletes a run that has a row here.
+CREATE TABLE members (
+    run_id BLOB NOT NULL PRIMARY KEY,
+    batch  BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX members_batch ON members (batch, run_id);
 
 -- How far the two passes of retention over the runs are, by runs.seq: the walk
 -- over those old enough, and the full pass.
@@ -497,4 +534,44 @@ BEGIN
     SELECT 0, edges.source, 3
     FROM edges
     WHERE edges.waiter = old.id AND edges.name <> '' AND old.links & 2 <> 0 AND old.state < 2;
+END;
+
+-- A member that ends, or is retried, is counted by its batch, which is due when something may have
+-- become of it. One that is retried after its batch was cancelled is cancelled, too.
+CREATE TRIGGER runs_member_counted AFTER UPDATE OF state ON runs
+WHEN new.links & 4 <> 0 AND new.state <> old.state AND (new.state >= 2 OR old.state >= 2)
+BEGIN
+    UPDATE batches
+    SET succeeded = succeeded + (new.state = 2) - (old.state = 2),
+        dead = dead + (new.state = 4) - (old.state = 4),
+        cancelled = cancelled + (new.state = 5) - (old.state = 5),
+        due_at = CASE
+            WHEN old.state >= 2 OR new.state > 2 AND failed_at IS NULL THEN 0
+            WHEN is_closed <> 0 AND succeeded + dead + cancelled + 1 >= members THEN 0
+            ELSE due_at
+        END
+    WHERE id = (SELECT members.batch FROM members WHERE members.run_id = new.id);
+    INSERT INTO notices (due_at, run_id, kind)
+    SELECT 0, new.id, 4
+    FROM members
+    JOIN batches ON batches.id = members.batch
+    WHERE members.run_id = new.id
+      AND new.state < 2
+      AND batches.is_cancelled <> 0
+      AND batches.ended_at IS NULL;
+END;
+
+-- A member that is deleted never belonged to its batch.
+CREATE TRIGGER runs_member_deleted AFTER DELETE ON runs
+WHEN old.links & 4 <> 0
+BEGIN
+    UPDATE batches
+    SET members = members - 1,
+        succeeded = succeeded - (old.state = 2),
+        dead = dead - (old.state = 4),
+        cancelled = cancelled - (old.state = 5),
+        due_at = 0
+    WHERE id = (SELECT members.batch FROM members WHERE members.run_id = old.id);
+    DELETE FROM members
+    WHERE run_id = old.id;
 END;

@@ -247,6 +247,10 @@ func (x wire) Links(ctx context.Context, id durable.RunID) (store.RunLinks, erro
 	return through(ctx, x.w, func() (store.RunLinks, error) { return x.Store.Links(ctx, id) })
 }
 
+func (x wire) AwaitBatch(ctx context.Context, holder store.Holder, id store.BatchID, name string) (store.Batch, error) {
+	return through(ctx, x.w, func() (store.Batch, error) { return x.Store.AwaitBatch(ctx, holder, id, name) })
+}
+
 func (x wire) Outcomes(ctx context.Context, ids []durable.RunID) ([]store.RunOutcome, error) {
 	return through(ctx, x.w, func() ([]store.RunOutcome, error) { return x.Store.Outcomes(ctx, ids) })
 }

@@ -263,6 +263,8 @@ func Joins(holder *store.RunID, own store.BatchID, batch *store.NewBatch) (store
 			id = *holder
 		}
 		return own, AddedOutside, NoMember(id)
+	case holder == nil && batch.Owned:
+		return own, AddedOutside, fmt.Errorf("%w: a handler adds runs to its batch through its Run", store.ErrConflict)
 	case batch.Holders, holder != nil && own == batch.ID:
 		return own, AddedByMember, nil
 	case holder != nil && batch.Owned:

@@ -31,6 +31,7 @@ type batch struct {
 type call struct {
 	runs     []store.NewRun
 	receipts []store.Receipt
+	holder   store.RunID // the run whose handler stores them; the zero ID: they come from outside
 }
 
 // batchSize is how many runs a batch has when no caller may join any more, so

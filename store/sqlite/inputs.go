@@ -24,7 +24,7 @@ func (s *Store) Send(ctx context.Context, input store.NewInput) (store.SendRecei
 	var released store.ReleaseResult
 	err := s.writeAround(ctx, enqueues, func(ctx context.Context, c *change) (err error) {
 		if receipt, err = c.send(ctx, &input); err == nil {
-			released, err = c.releaseNoticed(ctx, ownNotices, s.keepNotice)
+			released, err = s.releaseNoticed(ctx, c, ownNotices)
 		}
 		return err
 	})

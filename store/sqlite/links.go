@@ -11,8 +11,8 @@ import (
 	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
 )
 
-// enqueueLinked stores runs of which some depend on others, and looks at them, in a transaction of
-// its own: a condition that is refused is no other caller's concern.
+// enqueueLinked stores runs of which some depend on others or belong to batches, and looks at them,
+// in a transaction of its own: a condition that is refused is no other caller's concern.
 func (s *Store) enqueueLinked(ctx context.Context, runs []store.NewRun) ([]store.Receipt, error) {
 	stored := call{runs: runs}
 	fresh := newLanes()
@@ -20,7 +20,7 @@ func (s *Store) enqueueLinked(ctx context.Context, runs []store.NewRun) ([]store
 		if err := s.store(ctx, c, fresh, &stored); err != nil {
 			return err
 		}
-		_, err := c.releaseNoticed(ctx, ownNotices, s.keepNotice)
+		_, err := s.releaseNoticed(ctx, c, ownNotices)
 		return err
 	})
 	if err != nil {
@@ -31,7 +31,7 @@ func (s *Store) enqueueLinked(ctx context.Context, runs []store.NewRun) ([]store
 	return stored.receipts, nil
 }
 
-// storeLinked is store for a call some of whose runs depend on others.
+// storeLinked is store for a call some of whose runs depend on others, or belong to batches.
 func (s *Store) storeLinked(ctx context.Context, c *change, fresh *lanes, linked *call) error {
 	for _, id := range rules.Sources(linked.runs) {
 		_, err := c.FindState(ctx, queries.FindStateParams{ID: id[:]})
@@ -42,11 +42,14 @@ func (s *Store) storeLinked(ctx context.Context, c *change, fresh *lanes, linked
 			return err
 		}
 	}
-	held := call{runs: rules.Held(linked.runs)}
+	held := call{runs: rules.Held(linked.runs), holder: linked.holder}
 	if err := s.storeUnlinked(ctx, c, fresh, &held); err != nil {
 		return err
 	}
 	linked.receipts = held.receipts
+	if err := c.gather(ctx, &held); err != nil {
+		return err
+	}
 	for i := range held.runs {
 		run := &held.runs[i]
 		if held.receipts[i].Existing || len(run.DependsOn) == 0 {
@@ -66,15 +69,16 @@ func (s *Store) storeLinked(ctx context.Context, c *change, fresh *lanes, linked
 
 // insertEdge stores what a run waits for, and has the end of the source noted.
 func (c *change) insertEdge(ctx context.Context, edge *rules.Edge) error {
-	return errors.Join(
-		c.InsertEdge(ctx, queries.InsertEdgeParams{
-			Waiter: edge.Waiter[:], Source: edge.Source[:], Wants: int64(edge.Want), AnyOf: int64(edge.AnyOf), Name: edge.Name,
-		}),
-		c.AddLink(ctx, queries.AddLinkParams{Link: &linkAwaited, ID: edge.Source[:]}),
-	)
+	err := c.InsertEdge(ctx, queries.InsertEdgeParams{
+		Waiter: edge.Waiter[:], Source: edge.Source[:], Wants: int64(edge.Want), AnyOf: int64(edge.AnyOf), Name: edge.Name,
+	})
+	if err != nil || edge.Want.Batch() {
+		return err
+	}
+	return c.AddLink(ctx, queries.AddLinkParams{Link: &linkAwaited, ID: edge.Source[:]})
 }
 
-var linkAwaited, linkParent int64 = store.LinkAwaited, store.LinkParent //nolint:gochecknoglobals // constants with addresses
+var linkAwaited, linkParent, linkMember int64 = store.LinkAwaited, store.LinkParent, store.LinkMember //nolint:gochecknoglobals // constants with addresses
 
 // adopt makes runs that were just stored the children of the run that holds them.
 func (c *change) adopt(ctx context.Context, parent store.RunID, stored *call) error {
@@ -95,7 +99,7 @@ func (c *change) adopt(ctx context.Context, parent store.RunID, stored *call) er
 			}
 			continue
 		}
-		if err := c.insertEdge(ctx, &rules.Edge{Waiter: parent, Source: run.ID, Want: store.WantEnded, Name: run.ChildOf}); err != nil {
+		if err := c.insertEdge(ctx, &rules.Edge{Waiter: parent, Source: run.ID, Want: rules.WantOf(store.WantEnded, false), Name: run.ChildOf}); err != nil {
 			return err
 		}
 	}
@@ -111,10 +115,14 @@ type outcome struct {
 	released, ended int
 }
 
-// releaseEnded has the runs looked at that wait for one that has ended, each by a notice of its own,
-// so that one which SQLite refuses to change is in no other's way. Where it has more of them than
-// one release looks at, its notice stays, with a cursor.
+// releaseEnded closes the batches of a run that has ended, and has the runs looked at that wait for
+// it, or for a batch, each by a notice of its own, so that one which SQLite refuses to change is in
+// no other's way. Where it has more of them than one release looks at, its notice stays, with a
+// cursor.
 func (c *change) releaseEnded(ctx context.Context, n *queries.DueNoticesRow) error {
+	if err := c.CloseOwned(ctx, queries.CloseOwnedParams{Owner: n.RunID}); err != nil {
+		return err
+	}
 	after := n.Cursor
 	if after == nil {
 		after = []byte{}
@@ -173,9 +181,12 @@ func (c *change) judged(ctx context.Context, id []byte) ([]rules.Judged, error) 
 	edges := make([]rules.Judged, len(rows))
 	for i := range rows {
 		row, edge := &rows[i], &edges[i]
-		edge.Waiter, edge.Source, edge.Want = store.RunID(id), store.RunID(row.Source), store.Want(row.Wants) //nolint:gosec // 1 to 3
+		edge.Waiter, edge.Source, edge.Want = store.RunID(id), store.RunID(row.Source), rules.EdgeWant(row.Wants) //nolint:gosec // 1 to 6
 		edge.AnyOf, edge.Met = int(row.AnyOf), row.Met != 0
-		edge.State, edge.Found = store.State(row.State), row.State >= 0 //nolint:gosec // -1 to 5
+		edge.State, edge.Found = store.State(row.State), row.State >= 0 && !edge.Want.Batch() //nolint:gosec // -1 to 5
+		if err := c.seeBatch(ctx, edge); err != nil {
+			return nil, err
+		}
 		if edge.Judge(); edge.Fate == rules.Met && !edge.Met {
 			err := c.MeetEdge(ctx, queries.MeetEdgeParams{Waiter: id, AnyOf: row.AnyOf, Source: row.Source, Wants: row.Wants})
 			if err != nil {
@@ -186,13 +197,27 @@ func (c *change) judged(ctx context.Context, id []byte) ([]rules.Judged, error) 
 	return edges, nil
 }
 
-// cancelOrphan cancels a child whose parent was cancelled, and requests it of one that executes.
-func (c *change) cancelOrphan(ctx context.Context, id []byte) (done outcome, err error) {
+// seeBatch sets what an edge to a batch sees of it.
+func (c *change) seeBatch(ctx context.Context, edge *rules.Judged) error {
+	if !edge.Want.Batch() {
+		return nil
+	}
+	row, err := c.FindBatch(ctx, queries.FindBatchParams{ID: edge.Source[:]})
+	if err != nil {
+		return unlessNone(err)
+	}
+	b := batchOf(&row)
+	edge.OfBatch(&b, rules.HappenedTo(&b))
+	return nil
+}
+
+// cancelFor cancels a child whose parent was cancelled, or a member of a cancelled batch, and
+// requests it of one that executes.
+func (c *change) cancelFor(ctx context.Context, id []byte, reason string) (done outcome, err error) {
 	row, err := c.FindWaiter(ctx, queries.FindWaiterParams{ID: id})
 	if err != nil {
 		return done, unlessNone(err)
 	}
-	reason := rules.ParentCancelled
 	switch state := store.State(row.State); { //nolint:gosec // 0 to 5
 	case state.Terminal() || state == store.Running && row.Cancel != nil:
 		return done, nil
@@ -237,7 +262,18 @@ func (s *Store) Links(ctx context.Context, id store.RunID) (store.RunLinks, erro
 		return links, fmt.Errorf("links: %w", s.explain(err))
 	}
 	for i := range sources {
-		links.WaitsFor = append(links.WaitsFor, linkOf(&sources[i]))
+		link := linkOf(&sources[i])
+		if link.Batch = rules.EdgeWant(sources[i].Wants).Batch(); link.Batch { //nolint:gosec // 1 to 6
+			row, err := reader.FindBatch(ctx, queries.FindBatchParams{ID: link.Run[:]})
+			if unlessNone(err) != nil {
+				return store.RunLinks{}, fmt.Errorf("links: %w", s.explain(err))
+			}
+			if err == nil {
+				b := batchOf(&row)
+				link.Found, link.Job, link.State = true, b.Name, rules.BatchAsRun(&b)
+			}
+		}
+		links.WaitsFor = append(links.WaitsFor, link)
 	}
 	waiters, err := reader.WaitersFor(ctx, queries.WaitersForParams{ID: id[:], Most: store.MaxLinks})
 	if err != nil {
@@ -250,7 +286,7 @@ func (s *Store) Links(ctx context.Context, id store.RunID) (store.RunLinks, erro
 }
 
 func linkOf(row *queries.SourcesOfRow) store.Link {
-	link := store.Link{Run: store.RunID(row.ID), Job: row.Job, Want: store.Want(row.Wants), AnyOf: int(row.AnyOf), Met: row.Met != 0, Name: row.Name} //nolint:gosec // 1 to 3
+	link := store.Link{Run: store.RunID(row.ID), Job: row.Job, Want: rules.EdgeWant(row.Wants).Want(), AnyOf: int(row.AnyOf), Met: row.Met != 0, Name: row.Name} //nolint:gosec // 1 to 6
 	if row.State >= 0 {
 		link.Found, link.State = true, store.State(row.State) //nolint:gosec // 0 to 5
 	}

@@ -77,7 +77,7 @@ func (s *Store) hearNotices(ctx context.Context, hear func(store.Signal)) {
 	if err != nil {
 		return
 	}
-	if next, err := nextNotice(ctx, reader.Queries, s.clock.now()); err == nil && next == 0 {
+	if next, err := s.nextDue(ctx, reader.Queries, s.clock.now()); err == nil && next == 0 {
 		hear(store.Signal{Kind: store.NoticesLeft})
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
 )
 
-// Release makes runs due whose inputs have come; see store.Releaser. It takes the write lock of
-// the file only if there is something to do.
+// Release makes runs due whose inputs have come, and decides about batches; see store.Releaser. It
+// takes the write lock of the file only if there is something to do.
 func (s *Store) Release(ctx context.Context, request store.ReleaseRequest) (store.ReleaseResult, error) {
 	result := store.ReleaseResult{Next: -1}
 	reader, err := s.read(ctx)
@@ -21,7 +21,7 @@ func (s *Store) Release(ctx context.Context, request store.ReleaseRequest) (stor
 	now := s.clock.now()
 	looks, err := metBy(ctx, reader.Queries, request.Look, now)
 	if err == nil {
-		result.Next, err = nextNotice(ctx, reader.Queries, now)
+		result.Next, err = s.nextDue(ctx, reader.Queries, now)
 	}
 	if err != nil {
 		return store.ReleaseResult{Next: -1}, fmt.Errorf("release: %w", s.explain(err))
@@ -30,7 +30,7 @@ func (s *Store) Release(ctx context.Context, request store.ReleaseRequest) (stor
 		return result, nil
 	}
 	err = s.writeAround(ctx, claims, func(ctx context.Context, c *change) (err error) {
-		if result, err = c.releaseNoticed(ctx, max(request.Limit, 1), s.keepNotice); err != nil {
+		if result, err = s.releaseNoticed(ctx, c, max(request.Limit, 1)); err != nil {
 			return err
 		}
 		released, err := c.releaseLooks(ctx, looks)
@@ -89,11 +89,16 @@ func nextNotice(ctx context.Context, reader *queries.Queries, now int64) (time.D
 	return max(duration(due-now), 0), nil
 }
 
-// releaseNoticed takes the notices that are due, and makes their runs due that can be. A notice
-// whose run is executing comes back: the run may be about to wait. So does one whose run SQLite
-// refuses to change, which refused reports.
-func (c *change) releaseNoticed(ctx context.Context, most int, refused func(store.RunID, error)) (store.ReleaseResult, error) {
+// releaseNoticed decides about batches, takes the notices that are due, and makes their runs due
+// that can be. A notice whose run is executing comes back: the run may be about to wait. So does
+// one whose run SQLite refuses to change.
+func (s *Store) releaseNoticed(ctx context.Context, c *change, most int) (store.ReleaseResult, error) {
 	result := store.ReleaseResult{Next: -1}
+	decided, err := s.decideBatches(ctx, c, most)
+	if err != nil {
+		return result, err
+	}
+	result.Taken = decided
 	notices, err := c.DueNotices(ctx, queries.DueNoticesParams{Now: c.now, Most: int64(most)})
 	if err != nil {
 		return result, err
@@ -106,7 +111,7 @@ func (c *change) releaseNoticed(ctx context.Context, most int, refused func(stor
 			return err
 		}, func(err error) {
 			done = outcome{kept: true}
-			refused(store.RunID(n.RunID), err)
+			s.keepNotice(store.RunID(n.RunID), err)
 		})
 		if err == nil && done.kept {
 			err = c.PutBackNotice(ctx, queries.PutBackNoticeParams{DueAt: c.now + rules.NoticePause(int(n.Tries)).Microseconds(), ID: n.ID})
@@ -118,13 +123,13 @@ func (c *change) releaseNoticed(ctx context.Context, most int, refused func(stor
 		result.Released += done.released
 		result.Ended += done.ended
 	}
-	result.Next, err = nextNotice(ctx, c.Queries, c.now)
+	result.Next, err = s.nextDue(ctx, c.Queries, c.now)
 	return result, err
 }
 
 // releaseFor does what a notice asks for, unless it has to be kept for later.
 func (c *change) releaseFor(ctx context.Context, n *queries.DueNoticesRow) (done outcome, err error) {
-	switch rules.Notice(n.Kind) { //nolint:gosec // 0 to 3
+	switch rules.Notice(n.Kind) { //nolint:gosec // 0 to 4
 	case rules.NoticeEnded:
 		return done, c.releaseEnded(ctx, n)
 	case rules.NoticeInput:
@@ -132,7 +137,9 @@ func (c *change) releaseFor(ctx context.Context, n *queries.DueNoticesRow) (done
 	case rules.NoticeLook:
 		done, err = c.look(ctx, n.RunID)
 	case rules.NoticeOrphan:
-		done, err = c.cancelOrphan(ctx, n.RunID)
+		done, err = c.cancelFor(ctx, n.RunID, rules.ParentCancelled)
+	case rules.NoticeMember:
+		done, err = c.cancelMember(ctx, n.RunID)
 	}
 	if err != nil || done.kept {
 		return done, err

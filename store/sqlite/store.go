@@ -63,7 +63,8 @@ type Store struct {
 	aside      aside.Set[string]    // leases and runs that Reclaim could not change, by their bytes
 	resting    aside.Set[string]    // schedules that Materialize could not advance
 	unpruned   aside.Set[string]    // tables that Sweep could not prune
-	elapsed    func() time.Duration // lease.Elapsed: what the three above go by, and marked
+	undecided  aside.Set[string]    // batches that Release could not change, by their bytes
+	elapsed    func() time.Duration // lease.Elapsed: what the four above go by, and marked
 
 	// queue guards the writing connection and what depends on it.
 	queue     writeQueue

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"math"
@@ -40,7 +41,7 @@ func (s *Store) Sweep(ctx context.Context, request store.SweepRequest) (store.Sw
 		return store.SweepResult{}, fmt.Errorf("sweep: %w", err)
 	}
 	if step.done.Done {
-		s.prune(ctx, &step.done, request.RetentionAudit)
+		s.prune(ctx, &step.done, &request)
 	}
 	if step.done.Mended > 0 || slices.ContainsFunc(step.done.Returned, func(r store.ReclaimedRun) bool { return r.State == store.Pending }) {
 		s.hint()
@@ -118,10 +119,10 @@ func (w *sweeping) move(ctx context.Context, place queries.FindSweepRow, more bo
 	return w.MoveSweep(ctx, moved)
 }
 
-// prune forgets cancel requests, workers, changes and statistics that nothing needs any more, after the
+// prune forgets batches, cancel requests, workers, changes and statistics that nothing needs any more, after the
 // step and apart from it: what cannot be forgotten keeps no run from being deleted.
 // A table for which that fails rests, each time for longer.
-func (s *Store) prune(ctx context.Context, done *store.SweepResult, audit time.Duration) {
+func (s *Store) prune(ctx context.Context, done *store.SweepResult, request *store.SweepRequest) {
 	for _, table := range []struct {
 		name  string
 		prune func(context.Context, *change) error
@@ -136,16 +137,22 @@ func (s *Store) prune(ctx context.Context, done *store.SweepResult, audit time.D
 			return c.PruneWorkers(ctx, queries.PruneWorkersParams{Before: c.now - rules.WorkersKept.Microseconds()})
 		}},
 		{"audit", func(ctx context.Context, c *change) error {
-			return c.PruneAudit(ctx, queries.PruneAuditParams{Before: c.now - rules.Kept(audit).Microseconds(), Most: rules.AuditPruned})
+			return c.PruneAudit(ctx, queries.PruneAuditParams{Before: c.now - rules.Kept(request.RetentionAudit).Microseconds(), Most: rules.AuditPruned})
 		}},
 	} {
-		if ctx.Err() != nil || slices.Contains(s.unpruned.Resting(s.elapsed()), table.name) {
-			continue
-		}
-		if err := s.write(ctx, enqueues, table.prune); err != nil && !errors.Is(ctx.Err(), context.Canceled) {
-			again := s.unpruned.Put(table.name, s.elapsed())
-			done.SetAside = append(done.SetAside, store.SetAside{Kind: "table", Name: table.name, Again: again, Err: err})
-		}
+		s.pruneTable(ctx, done, table.name, func() error { return s.write(ctx, enqueues, table.prune) })
+	}
+	s.pruneTable(ctx, done, "batches", func() error { return s.forgetBatches(ctx, request) })
+}
+
+// pruneTable prunes a table, unless it rests.
+func (s *Store) pruneTable(ctx context.Context, done *store.SweepResult, name string, prune func() error) {
+	if ctx.Err() != nil || slices.Contains(s.unpruned.Resting(s.elapsed()), name) {
+		return
+	}
+	if err := prune(); err != nil && !errors.Is(ctx.Err(), context.Canceled) {
+		again := s.unpruned.Put(name, s.elapsed())
+		done.SetAside = append(done.SetAside, store.SetAside{Kind: "table", Name: name, Again: again, Err: err})
 	}
 }
 
@@ -204,6 +211,12 @@ func (w *sweeping) judge(ctx context.Context, row *queries.SweepAheadRow) error 
 	}
 	if !store.State(row.State).Terminal() || row.FinishedAt == nil || *row.FinishedAt >= w.now-w.retention(row) {
 		return nil
+	}
+	if row.Links != nil && *row.Links&store.LinkMember != 0 {
+		_, err := w.FindMember(ctx, queries.FindMemberParams{RunID: row.ID})
+		if !errors.Is(err, sql.ErrNoRows) {
+			return err // its batch is kept
+		}
 	}
 	if row.Links != nil && store.State(row.State) != store.Dead {
 		needed, err := w.IsNeeded(ctx, queries.IsNeededParams{Source: row.ID})

@@ -222,7 +222,7 @@ func (s *Store) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...s
 	if err := s.checkLimits(ctx, runs); err != nil {
 		return nil, fmt.Errorf("enqueue under run %s: %w", holder.Run, err)
 	}
-	call, fresh := &call{runs: runs}, newLanes()
+	call, fresh := &call{runs: runs, holder: holder.Run}, newLanes()
 	err := s.write(ctx, enqueues, func(ctx context.Context, c *change) error {
 		if err := c.guard(ctx, holder); err != nil {
 			return err

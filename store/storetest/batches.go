@@ -28,6 +28,7 @@ func batchTests() map[string]func(*testing.T, *fixture) {
 		"a repeated enqueue is counted once":                      batchRepeated,
 		"a handler waits for its batch":                           batchOwned,
 		"a batch is closed with its owner":                        batchOwnerEnds,
+		"a dead owner keeps its batch open":                       batchOwnerDead,
 		"a run that is no member is not taken for one":            batchForeign,
 		"retention keeps the members of a batch":                  batchKept,
 		"members and batches are listed":                          batchListed,
@@ -437,6 +438,31 @@ func batchOwnerEnds(_ *testing.T, f *fixture) {
 	f.settle(one(holder.Claim, worker, holder.Run, store.Outcome{Kind: store.Success}))
 	f.releaseAll()
 	f.wantBatch(b, store.BatchSucceeded, store.BatchCounts{Members: 1, Succeeded: 1}, "its owner has ended")
+}
+
+func batchOwnerDead(t *testing.T, f *fixture) {
+	worker, holder := f.held()
+	b := newBatch(owned)
+	member := newRun(memberOf(b))
+	if _, err := f.store.EnqueueUnder(f.ctx, holder, member); err != nil {
+		t.Fatalf("EnqueueUnder: %v", err)
+	}
+	f.settle(one(holder.Claim, worker, holder.Run, store.Outcome{Kind: store.Death, Error: "broken"}))
+	f.releaseAll()
+	f.ends(member.ID, store.Success)
+	f.releaseAll()
+	f.wantBatch(b, store.BatchRunning, store.BatchCounts{Members: 1, Succeeded: 1}, "its owner may be retried")
+	f.operate(store.RetryRuns, holder.Run)
+	claim, claimed := f.claimOne(worker)
+	holder.Claim = claim
+	second := newRun(memberOf(b), later)
+	if _, err := f.store.EnqueueUnder(f.ctx, store.Holder{Run: claimed.ID, Claim: claim}, second); err != nil {
+		t.Errorf("a retried owner adds a run: %v", err)
+	}
+	f.settle(one(claim, worker, holder.Run, store.Outcome{Kind: store.Death, Error: "broken"}))
+	f.operate(store.DeleteRuns, second.ID, holder.Run)
+	f.releaseAll()
+	f.wantBatch(b, store.BatchSucceeded, store.BatchCounts{Members: 1, Succeeded: 1}, "its owner was deleted")
 }
 
 func batchForeign(t *testing.T, f *fixture) {

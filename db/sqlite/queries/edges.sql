@@ -53,8 +53,8 @@ WHERE waiter = @waiter
   AND wants = @wants;
 
 -- name: FindWaiter :one
--- Index: the key of runs, and the primary keys of steps and edges. Came: it waits for children
--- of which none is unfinished.
+-- Index: the key of runs, and the primary keys of steps, edges and batches. Came: it waits for
+-- children, or for a batch (wants > 3), of which none is unfinished.
 SELECT
     runs.state, runs.lane, runs.due_at, runs.limits, runs.claim_id, runs.cancel, runs.started_at,
     CAST(
@@ -66,10 +66,11 @@ SELECT
               AND NOT EXISTS (
                   SELECT 1
                   FROM edges
-                  JOIN runs AS children ON children.id = edges.source
+                  LEFT JOIN runs AS children ON children.id = edges.source AND edges.wants <= 3
+                  LEFT JOIN batches ON batches.id = edges.source AND edges.wants > 3
                   WHERE edges.waiter = runs.id
                     AND edges.name = steps.name
-                    AND children.state < 2
+                    AND (children.state < 2 OR batches.state >= 0 AND batches.ended_at IS NULL)
               )
         ) AS INTEGER
     ) AS came

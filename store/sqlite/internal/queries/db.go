@@ -54,11 +54,20 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.beginStretchStmt, err = db.PrepareContext(ctx, beginStretch); err != nil {
 		return nil, fmt.Errorf("error preparing query BeginStretch: %w", err)
 	}
+	if q.cancelBatchStmt, err = db.PrepareContext(ctx, cancelBatch); err != nil {
+		return nil, fmt.Errorf("error preparing query CancelBatch: %w", err)
+	}
 	if q.cancelPendingStmt, err = db.PrepareContext(ctx, cancelPending); err != nil {
 		return nil, fmt.Errorf("error preparing query CancelPending: %w", err)
 	}
 	if q.capQueueStmt, err = db.PrepareContext(ctx, capQueue); err != nil {
 		return nil, fmt.Errorf("error preparing query CapQueue: %w", err)
+	}
+	if q.closeBatchStmt, err = db.PrepareContext(ctx, closeBatch); err != nil {
+		return nil, fmt.Errorf("error preparing query CloseBatch: %w", err)
+	}
+	if q.closeOwnedStmt, err = db.PrepareContext(ctx, closeOwned); err != nil {
+		return nil, fmt.Errorf("error preparing query CloseOwned: %w", err)
 	}
 	if q.countAheadStmt, err = db.PrepareContext(ctx, countAhead); err != nil {
 		return nil, fmt.Errorf("error preparing query CountAhead: %w", err)
@@ -72,6 +81,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.countLineStmt, err = db.PrepareContext(ctx, countLine); err != nil {
 		return nil, fmt.Errorf("error preparing query CountLine: %w", err)
 	}
+	if q.countMembersStmt, err = db.PrepareContext(ctx, countMembers); err != nil {
+		return nil, fmt.Errorf("error preparing query CountMembers: %w", err)
+	}
 	if q.countNoticesStmt, err = db.PrepareContext(ctx, countNotices); err != nil {
 		return nil, fmt.Errorf("error preparing query CountNotices: %w", err)
 	}
@@ -83,6 +95,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.countWaitingLanesStmt, err = db.PrepareContext(ctx, countWaitingLanes); err != nil {
 		return nil, fmt.Errorf("error preparing query CountWaitingLanes: %w", err)
+	}
+	if q.decideBatchStmt, err = db.PrepareContext(ctx, decideBatch); err != nil {
+		return nil, fmt.Errorf("error preparing query DecideBatch: %w", err)
 	}
 	if q.declareJobStmt, err = db.PrepareContext(ctx, declareJob); err != nil {
 		return nil, fmt.Errorf("error preparing query DeclareJob: %w", err)
@@ -171,6 +186,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.deleteWaitingStmt, err = db.PrepareContext(ctx, deleteWaiting); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteWaiting: %w", err)
 	}
+	if q.dueBatchesStmt, err = db.PrepareContext(ctx, dueBatches); err != nil {
+		return nil, fmt.Errorf("error preparing query DueBatches: %w", err)
+	}
 	if q.dueNoticesStmt, err = db.PrepareContext(ctx, dueNotices); err != nil {
 		return nil, fmt.Errorf("error preparing query DueNotices: %w", err)
 	}
@@ -179,6 +197,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.edgesOfStmt, err = db.PrepareContext(ctx, edgesOf); err != nil {
 		return nil, fmt.Errorf("error preparing query EdgesOf: %w", err)
+	}
+	if q.endOfPortionStmt, err = db.PrepareContext(ctx, endOfPortion); err != nil {
+		return nil, fmt.Errorf("error preparing query EndOfPortion: %w", err)
 	}
 	if q.endPenaltyStmt, err = db.PrepareContext(ctx, endPenalty); err != nil {
 		return nil, fmt.Errorf("error preparing query EndPenalty: %w", err)
@@ -204,6 +225,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.findAwaitingStmt, err = db.PrepareContext(ctx, findAwaiting); err != nil {
 		return nil, fmt.Errorf("error preparing query FindAwaiting: %w", err)
 	}
+	if q.findBatchStmt, err = db.PrepareContext(ctx, findBatch); err != nil {
+		return nil, fmt.Errorf("error preparing query FindBatch: %w", err)
+	}
 	if q.findCancelStmt, err = db.PrepareContext(ctx, findCancel); err != nil {
 		return nil, fmt.Errorf("error preparing query FindCancel: %w", err)
 	}
@@ -221,6 +245,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.findExpiryStmt, err = db.PrepareContext(ctx, findExpiry); err != nil {
 		return nil, fmt.Errorf("error preparing query FindExpiry: %w", err)
+	}
+	if q.findForgottenStmt, err = db.PrepareContext(ctx, findForgotten); err != nil {
+		return nil, fmt.Errorf("error preparing query FindForgotten: %w", err)
 	}
 	if q.findGateStmt, err = db.PrepareContext(ctx, findGate); err != nil {
 		return nil, fmt.Errorf("error preparing query FindGate: %w", err)
@@ -254,6 +281,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.findLimitsOfStmt, err = db.PrepareContext(ctx, findLimitsOf); err != nil {
 		return nil, fmt.Errorf("error preparing query FindLimitsOf: %w", err)
+	}
+	if q.findMemberStmt, err = db.PrepareContext(ctx, findMember); err != nil {
+		return nil, fmt.Errorf("error preparing query FindMember: %w", err)
 	}
 	if q.findOperableStmt, err = db.PrepareContext(ctx, findOperable); err != nil {
 		return nil, fmt.Errorf("error preparing query FindOperable: %w", err)
@@ -321,6 +351,12 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.forceReleaseLockStmt, err = db.PrepareContext(ctx, forceReleaseLock); err != nil {
 		return nil, fmt.Errorf("error preparing query ForceReleaseLock: %w", err)
 	}
+	if q.forgetBatchStmt, err = db.PrepareContext(ctx, forgetBatch); err != nil {
+		return nil, fmt.Errorf("error preparing query ForgetBatch: %w", err)
+	}
+	if q.forgetMembersStmt, err = db.PrepareContext(ctx, forgetMembers); err != nil {
+		return nil, fmt.Errorf("error preparing query ForgetMembers: %w", err)
+	}
 	if q.gateUseStmt, err = db.PrepareContext(ctx, gateUse); err != nil {
 		return nil, fmt.Errorf("error preparing query GateUse: %w", err)
 	}
@@ -363,6 +399,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.insertAuditStmt, err = db.PrepareContext(ctx, insertAudit); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertAudit: %w", err)
 	}
+	if q.insertBatchStmt, err = db.PrepareContext(ctx, insertBatch); err != nil {
+		return nil, fmt.Errorf("error preparing query InsertBatch: %w", err)
+	}
 	if q.insertCancelStmt, err = db.PrepareContext(ctx, insertCancel); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertCancel: %w", err)
 	}
@@ -392,6 +431,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.insertLookStmt, err = db.PrepareContext(ctx, insertLook); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertLook: %w", err)
+	}
+	if q.insertMemberStmt, err = db.PrepareContext(ctx, insertMember); err != nil {
+		return nil, fmt.Errorf("error preparing query InsertMember: %w", err)
 	}
 	if q.insertNoticeStmt, err = db.PrepareContext(ctx, insertNotice); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertNotice: %w", err)
@@ -449,6 +491,15 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.listAttemptsStmt, err = db.PrepareContext(ctx, listAttempts); err != nil {
 		return nil, fmt.Errorf("error preparing query ListAttempts: %w", err)
+	}
+	if q.listBatchesStmt, err = db.PrepareContext(ctx, listBatches); err != nil {
+		return nil, fmt.Errorf("error preparing query ListBatches: %w", err)
+	}
+	if q.listBatchesNamedStmt, err = db.PrepareContext(ctx, listBatchesNamed); err != nil {
+		return nil, fmt.Errorf("error preparing query ListBatchesNamed: %w", err)
+	}
+	if q.listBatchesOfStmt, err = db.PrepareContext(ctx, listBatchesOf); err != nil {
+		return nil, fmt.Errorf("error preparing query ListBatchesOf: %w", err)
 	}
 	if q.listCancelsStmt, err = db.PrepareContext(ctx, listCancels); err != nil {
 		return nil, fmt.Errorf("error preparing query ListCancels: %w", err)
@@ -512,6 +563,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.listMarksStmt, err = db.PrepareContext(ctx, listMarks); err != nil {
 		return nil, fmt.Errorf("error preparing query ListMarks: %w", err)
+	}
+	if q.listMembersStmt, err = db.PrepareContext(ctx, listMembers); err != nil {
+		return nil, fmt.Errorf("error preparing query ListMembers: %w", err)
 	}
 	if q.listNearLanesStmt, err = db.PrepareContext(ctx, listNearLanes); err != nil {
 		return nil, fmt.Errorf("error preparing query ListNearLanes: %w", err)
@@ -579,6 +633,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.moveSweepStmt, err = db.PrepareContext(ctx, moveSweep); err != nil {
 		return nil, fmt.Errorf("error preparing query MoveSweep: %w", err)
 	}
+	if q.nextBatchesStmt, err = db.PrepareContext(ctx, nextBatches); err != nil {
+		return nil, fmt.Errorf("error preparing query NextBatches: %w", err)
+	}
 	if q.nextEvaluationStmt, err = db.PrepareContext(ctx, nextEvaluation); err != nil {
 		return nil, fmt.Errorf("error preparing query NextEvaluation: %w", err)
 	}
@@ -596,6 +653,12 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.noteWaitStmt, err = db.PrepareContext(ctx, noteWait); err != nil {
 		return nil, fmt.Errorf("error preparing query NoteWait: %w", err)
+	}
+	if q.noticeEndedStmt, err = db.PrepareContext(ctx, noticeEnded); err != nil {
+		return nil, fmt.Errorf("error preparing query NoticeEnded: %w", err)
+	}
+	if q.noticeMembersStmt, err = db.PrepareContext(ctx, noticeMembers); err != nil {
+		return nil, fmt.Errorf("error preparing query NoticeMembers: %w", err)
 	}
 	if q.oldestSkipStmt, err = db.PrepareContext(ctx, oldestSkip); err != nil {
 		return nil, fmt.Errorf("error preparing query OldestSkip: %w", err)
@@ -822,6 +885,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.waitingByLineStmt, err = db.PrepareContext(ctx, waitingByLine); err != nil {
 		return nil, fmt.Errorf("error preparing query WaitingByLine: %w", err)
 	}
+	if q.whyCancelledStmt, err = db.PrepareContext(ctx, whyCancelled); err != nil {
+		return nil, fmt.Errorf("error preparing query WhyCancelled: %w", err)
+	}
 	return &q, nil
 }
 
@@ -877,6 +943,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing beginStretchStmt: %w", cerr)
 		}
 	}
+	if q.cancelBatchStmt != nil {
+		if cerr := q.cancelBatchStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing cancelBatchStmt: %w", cerr)
+		}
+	}
 	if q.cancelPendingStmt != nil {
 		if cerr := q.cancelPendingStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing cancelPendingStmt: %w", cerr)
@@ -885,6 +956,16 @@ func (q *Queries) Close() error {
 	if q.capQueueStmt != nil {
 		if cerr := q.capQueueStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing capQueueStmt: %w", cerr)
+		}
+	}
+	if q.closeBatchStmt != nil {
+		if cerr := q.closeBatchStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing closeBatchStmt: %w", cerr)
+		}
+	}
+	if q.closeOwnedStmt != nil {
+		if cerr := q.closeOwnedStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing closeOwnedStmt: %w", cerr)
 		}
 	}
 	if q.countAheadStmt != nil {
@@ -907,6 +988,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing countLineStmt: %w", cerr)
 		}
 	}
+	if q.countMembersStmt != nil {
+		if cerr := q.countMembersStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing countMembersStmt: %w", cerr)
+		}
+	}
 	if q.countNoticesStmt != nil {
 		if cerr := q.countNoticesStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing countNoticesStmt: %w", cerr)
@@ -925,6 +1011,11 @@ func (q *Queries) Close() error {
 	if q.countWaitingLanesStmt != nil {
 		if cerr := q.countWaitingLanesStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing countWaitingLanesStmt: %w", cerr)
+		}
+	}
+	if q.decideBatchStmt != nil {
+		if cerr := q.decideBatchStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing decideBatchStmt: %w", cerr)
 		}
 	}
 	if q.declareJobStmt != nil {
@@ -1072,6 +1163,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing deleteWaitingStmt: %w", cerr)
 		}
 	}
+	if q.dueBatchesStmt != nil {
+		if cerr := q.dueBatchesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing dueBatchesStmt: %w", cerr)
+		}
+	}
 	if q.dueNoticesStmt != nil {
 		if cerr := q.dueNoticesStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing dueNoticesStmt: %w", cerr)
@@ -1085,6 +1181,11 @@ func (q *Queries) Close() error {
 	if q.edgesOfStmt != nil {
 		if cerr := q.edgesOfStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing edgesOfStmt: %w", cerr)
+		}
+	}
+	if q.endOfPortionStmt != nil {
+		if cerr := q.endOfPortionStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing endOfPortionStmt: %w", cerr)
 		}
 	}
 	if q.endPenaltyStmt != nil {
@@ -1127,6 +1228,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing findAwaitingStmt: %w", cerr)
 		}
 	}
+	if q.findBatchStmt != nil {
+		if cerr := q.findBatchStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findBatchStmt: %w", cerr)
+		}
+	}
 	if q.findCancelStmt != nil {
 		if cerr := q.findCancelStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing findCancelStmt: %w", cerr)
@@ -1155,6 +1261,11 @@ func (q *Queries) Close() error {
 	if q.findExpiryStmt != nil {
 		if cerr := q.findExpiryStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing findExpiryStmt: %w", cerr)
+		}
+	}
+	if q.findForgottenStmt != nil {
+		if cerr := q.findForgottenStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findForgottenStmt: %w", cerr)
 		}
 	}
 	if q.findGateStmt != nil {
@@ -1210,6 +1321,11 @@ func (q *Queries) Close() error {
 	if q.findLimitsOfStmt != nil {
 		if cerr := q.findLimitsOfStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing findLimitsOfStmt: %w", cerr)
+		}
+	}
+	if q.findMemberStmt != nil {
+		if cerr := q.findMemberStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findMemberStmt: %w", cerr)
 		}
 	}
 	if q.findOperableStmt != nil {
@@ -1322,6 +1438,16 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing forceReleaseLockStmt: %w", cerr)
 		}
 	}
+	if q.forgetBatchStmt != nil {
+		if cerr := q.forgetBatchStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing forgetBatchStmt: %w", cerr)
+		}
+	}
+	if q.forgetMembersStmt != nil {
+		if cerr := q.forgetMembersStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing forgetMembersStmt: %w", cerr)
+		}
+	}
 	if q.gateUseStmt != nil {
 		if cerr := q.gateUseStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing gateUseStmt: %w", cerr)
@@ -1392,6 +1518,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing insertAuditStmt: %w", cerr)
 		}
 	}
+	if q.insertBatchStmt != nil {
+		if cerr := q.insertBatchStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing insertBatchStmt: %w", cerr)
+		}
+	}
 	if q.insertCancelStmt != nil {
 		if cerr := q.insertCancelStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing insertCancelStmt: %w", cerr)
@@ -1440,6 +1571,11 @@ func (q *Queries) Close() error {
 	if q.insertLookStmt != nil {
 		if cerr := q.insertLookStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing insertLookStmt: %w", cerr)
+		}
+	}
+	if q.insertMemberStmt != nil {
+		if cerr := q.insertMemberStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing insertMemberStmt: %w", cerr)
 		}
 	}
 	if q.insertNoticeStmt != nil {
@@ -1535,6 +1671,21 @@ func (q *Queries) Close() error {
 	if q.listAttemptsStmt != nil {
 		if cerr := q.listAttemptsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listAttemptsStmt: %w", cerr)
+		}
+	}
+	if q.listBatchesStmt != nil {
+		if cerr := q.listBatchesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listBatchesStmt: %w", cerr)
+		}
+	}
+	if q.listBatchesNamedStmt != nil {
+		if cerr := q.listBatchesNamedStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listBatchesNamedStmt: %w", cerr)
+		}
+	}
+	if q.listBatchesOfStmt != nil {
+		if cerr := q.listBatchesOfStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listBatchesOfStmt: %w", cerr)
 		}
 	}
 	if q.listCancelsStmt != nil {
@@ -1640,6 +1791,11 @@ func (q *Queries) Close() error {
 	if q.listMarksStmt != nil {
 		if cerr := q.listMarksStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listMarksStmt: %w", cerr)
+		}
+	}
+	if q.listMembersStmt != nil {
+		if cerr := q.listMembersStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listMembersStmt: %w", cerr)
 		}
 	}
 	if q.listNearLanesStmt != nil {
@@ -1752,6 +1908,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing moveSweepStmt: %w", cerr)
 		}
 	}
+	if q.nextBatchesStmt != nil {
+		if cerr := q.nextBatchesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing nextBatchesStmt: %w", cerr)
+		}
+	}
 	if q.nextEvaluationStmt != nil {
 		if cerr := q.nextEvaluationStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing nextEvaluationStmt: %w", cerr)
@@ -1780,6 +1941,16 @@ func (q *Queries) Close() error {
 	if q.noteWaitStmt != nil {
 		if cerr := q.noteWaitStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing noteWaitStmt: %w", cerr)
+		}
+	}
+	if q.noticeEndedStmt != nil {
+		if cerr := q.noticeEndedStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing noticeEndedStmt: %w", cerr)
+		}
+	}
+	if q.noticeMembersStmt != nil {
+		if cerr := q.noticeMembersStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing noticeMembersStmt: %w", cerr)
 		}
 	}
 	if q.oldestSkipStmt != nil {
@@ -2157,6 +2328,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing waitingByLineStmt: %w", cerr)
 		}
 	}
+	if q.whyCancelledStmt != nil {
+		if cerr := q.whyCancelledStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing whyCancelledStmt: %w", cerr)
+		}
+	}
 	return err
 }
 
@@ -2206,16 +2382,21 @@ type Queries struct {
 	auditBulkStmt            *sql.Stmt
 	auditChangeStmt          *sql.Stmt
 	beginStretchStmt         *sql.Stmt
+	cancelBatchStmt          *sql.Stmt
 	cancelPendingStmt        *sql.Stmt
 	capQueueStmt             *sql.Stmt
+	closeBatchStmt           *sql.Stmt
+	closeOwnedStmt           *sql.Stmt
 	countAheadStmt           *sql.Stmt
 	countExpiredStmt         *sql.Stmt
 	countLeasesStmt          *sql.Stmt
 	countLineStmt            *sql.Stmt
+	countMembersStmt         *sql.Stmt
 	countNoticesStmt         *sql.Stmt
 	countReportedStmt        *sql.Stmt
 	countWaitingStmt         *sql.Stmt
 	countWaitingLanesStmt    *sql.Stmt
+	decideBatchStmt          *sql.Stmt
 	declareJobStmt           *sql.Stmt
 	declareWorkerStmt        *sql.Stmt
 	deleteAttemptsStmt       *sql.Stmt
@@ -2245,9 +2426,11 @@ type Queries struct {
 	deleteTurnsStmt          *sql.Stmt
 	deleteWaitStmt           *sql.Stmt
 	deleteWaitingStmt        *sql.Stmt
+	dueBatchesStmt           *sql.Stmt
 	dueNoticesStmt           *sql.Stmt
 	dueSchedulesStmt         *sql.Stmt
 	edgesOfStmt              *sql.Stmt
+	endOfPortionStmt         *sql.Stmt
 	endPenaltyStmt           *sql.Stmt
 	examineClockStmt         *sql.Stmt
 	examineLeasesStmt        *sql.Stmt
@@ -2256,12 +2439,14 @@ type Queries struct {
 	expiresBeforeStmt        *sql.Stmt
 	extendPermitStmt         *sql.Stmt
 	findAwaitingStmt         *sql.Stmt
+	findBatchStmt            *sql.Stmt
 	findCancelStmt           *sql.Stmt
 	findCheckpointStmt       *sql.Stmt
 	findClaimOfRunStmt       *sql.Stmt
 	findClaimedStmt          *sql.Stmt
 	findClockStmt            *sql.Stmt
 	findExpiryStmt           *sql.Stmt
+	findForgottenStmt        *sql.Stmt
 	findGateStmt             *sql.Stmt
 	findHolderStmt           *sql.Stmt
 	findInputStmt            *sql.Stmt
@@ -2273,6 +2458,7 @@ type Queries struct {
 	findLeaseStmt            *sql.Stmt
 	findLeaseOfRunStmt       *sql.Stmt
 	findLimitsOfStmt         *sql.Stmt
+	findMemberStmt           *sql.Stmt
 	findOperableStmt         *sql.Stmt
 	findOutcomeStmt          *sql.Stmt
 	findProgressStmt         *sql.Stmt
@@ -2295,6 +2481,8 @@ type Queries struct {
 	floorOfProblemsStmt      *sql.Stmt
 	floorOfRunsStmt          *sql.Stmt
 	forceReleaseLockStmt     *sql.Stmt
+	forgetBatchStmt          *sql.Stmt
+	forgetMembersStmt        *sql.Stmt
 	gateUseStmt              *sql.Stmt
 	giveUpStmt               *sql.Stmt
 	grantLockStmt            *sql.Stmt
@@ -2309,6 +2497,7 @@ type Queries struct {
 	heldKeysStmt             *sql.Stmt
 	insertAttemptStmt        *sql.Stmt
 	insertAuditStmt          *sql.Stmt
+	insertBatchStmt          *sql.Stmt
 	insertCancelStmt         *sql.Stmt
 	insertCapLanesStmt       *sql.Stmt
 	insertEdgeStmt           *sql.Stmt
@@ -2319,6 +2508,7 @@ type Queries struct {
 	insertLimitStmt          *sql.Stmt
 	insertLimitLaneStmt      *sql.Stmt
 	insertLookStmt           *sql.Stmt
+	insertMemberStmt         *sql.Stmt
 	insertNoticeStmt         *sql.Stmt
 	insertOccurrenceStmt     *sql.Stmt
 	insertPermitStmt         *sql.Stmt
@@ -2338,6 +2528,9 @@ type Queries struct {
 	limitUseStmt             *sql.Stmt
 	listAdoptedStmt          *sql.Stmt
 	listAttemptsStmt         *sql.Stmt
+	listBatchesStmt          *sql.Stmt
+	listBatchesNamedStmt     *sql.Stmt
+	listBatchesOfStmt        *sql.Stmt
 	listCancelsStmt          *sql.Stmt
 	listChangesStmt          *sql.Stmt
 	listChangesOfStmt        *sql.Stmt
@@ -2359,6 +2552,7 @@ type Queries struct {
 	listLiveKeysStmt         *sql.Stmt
 	listLocksStmt            *sql.Stmt
 	listMarksStmt            *sql.Stmt
+	listMembersStmt          *sql.Stmt
 	listNearLanesStmt        *sql.Stmt
 	listOrphansStmt          *sql.Stmt
 	listPermitRunsStmt       *sql.Stmt
@@ -2381,12 +2575,15 @@ type Queries struct {
 	meetEdgeStmt             *sql.Stmt
 	mendReadyStmt            *sql.Stmt
 	moveSweepStmt            *sql.Stmt
+	nextBatchesStmt          *sql.Stmt
 	nextEvaluationStmt       *sql.Stmt
 	nextEvaluationsStmt      *sql.Stmt
 	nextNoticeStmt           *sql.Stmt
 	nextTurnStmt             *sql.Stmt
 	nextWaitingGateStmt      *sql.Stmt
 	noteWaitStmt             *sql.Stmt
+	noticeEndedStmt          *sql.Stmt
+	noticeMembersStmt        *sql.Stmt
 	oldestSkipStmt           *sql.Stmt
 	ownRetentionsStmt        *sql.Stmt
 	ownWaitsStmt             *sql.Stmt
@@ -2462,6 +2659,7 @@ type Queries struct {
 	waitersOfStmt            *sql.Stmt
 	waitingBesideStmt        *sql.Stmt
 	waitingByLineStmt        *sql.Stmt
+	whyCancelledStmt         *sql.Stmt
 }
 
 func (q *Queries) WithTx(tx *sql.Tx) *Queries {
@@ -2478,16 +2676,21 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		auditBulkStmt:            q.auditBulkStmt,
 		auditChangeStmt:          q.auditChangeStmt,
 		beginStretchStmt:         q.beginStretchStmt,
+		cancelBatchStmt:          q.cancelBatchStmt,
 		cancelPendingStmt:        q.cancelPendingStmt,
 		capQueueStmt:             q.capQueueStmt,
+		closeBatchStmt:           q.closeBatchStmt,
+		closeOwnedStmt:           q.closeOwnedStmt,
 		countAheadStmt:           q.countAheadStmt,
 		countExpiredStmt:         q.countExpiredStmt,
 		countLeasesStmt:          q.countLeasesStmt,
 		countLineStmt:            q.countLineStmt,
+		countMembersStmt:         q.countMembersStmt,
 		countNoticesStmt:         q.countNoticesStmt,
 		countReportedStmt:        q.countReportedStmt,
 		countWaitingStmt:         q.countWaitingStmt,
 		countWaitingLanesStmt:    q.countWaitingLanesStmt,
+		decideBatchStmt:          q.decideBatchStmt,
 		declareJobStmt:           q.declareJobStmt,
 		declareWorkerStmt:        q.declareWorkerStmt,
 		deleteAttemptsStmt:       q.deleteAttemptsStmt,
@@ -2517,9 +2720,11 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		deleteTurnsStmt:          q.deleteTurnsStmt,
 		deleteWaitStmt:           q.deleteWaitStmt,
 		deleteWaitingStmt:        q.deleteWaitingStmt,
+		dueBatchesStmt:           q.dueBatchesStmt,
 		dueNoticesStmt:           q.dueNoticesStmt,
 		dueSchedulesStmt:         q.dueSchedulesStmt,
 		edgesOfStmt:              q.edgesOfStmt,
+		endOfPortionStmt:         q.endOfPortionStmt,
 		endPenaltyStmt:           q.endPenaltyStmt,
 		examineClockStmt:         q.examineClockStmt,
 		examineLeasesStmt:        q.examineLeasesStmt,
@@ -2528,12 +2733,14 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		expiresBeforeStmt:        q.expiresBeforeStmt,
 		extendPermitStmt:         q.extendPermitStmt,
 		findAwaitingStmt:         q.findAwaitingStmt,
+		findBatchStmt:            q.findBatchStmt,
 		findCancelStmt:           q.findCancelStmt,
 		findCheckpointStmt:       q.findCheckpointStmt,
 		findClaimOfRunStmt:       q.findClaimOfRunStmt,
 		findClaimedStmt:          q.findClaimedStmt,
 		findClockStmt:            q.findClockStmt,
 		findExpiryStmt:           q.findExpiryStmt,
+		findForgottenStmt:        q.findForgottenStmt,
 		findGateStmt:             q.findGateStmt,
 		findHolderStmt:           q.findHolderStmt,
 		findInputStmt:            q.findInputStmt,
@@ -2545,6 +2752,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		findLeaseStmt:            q.findLeaseStmt,
 		findLeaseOfRunStmt:       q.findLeaseOfRunStmt,
 		findLimitsOfStmt:         q.findLimitsOfStmt,
+		findMemberStmt:           q.findMemberStmt,
 		findOperableStmt:         q.findOperableStmt,
 		findOutcomeStmt:          q.findOutcomeStmt,
 		findProgressStmt:         q.findProgressStmt,
@@ -2567,6 +2775,8 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		floorOfProblemsStmt:      q.floorOfProblemsStmt,
 		floorOfRunsStmt:          q.floorOfRunsStmt,
 		forceReleaseLockStmt:     q.forceReleaseLockStmt,
+		forgetBatchStmt:          q.forgetBatchStmt,
+		forgetMembersStmt:        q.forgetMembersStmt,
 		gateUseStmt:              q.gateUseStmt,
 		giveUpStmt:               q.giveUpStmt,
 		grantLockStmt:            q.grantLockStmt,
@@ -2581,6 +2791,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		heldKeysStmt:             q.heldKeysStmt,
 		insertAttemptStmt:        q.insertAttemptStmt,
 		insertAuditStmt:          q.insertAuditStmt,
+		insertBatchStmt:          q.insertBatchStmt,
 		insertCancelStmt:         q.insertCancelStmt,
 		insertCapLanesStmt:       q.insertCapLanesStmt,
 		insertEdgeStmt:           q.insertEdgeStmt,
@@ -2591,6 +2802,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		insertLimitStmt:          q.insertLimitStmt,
 		insertLimitLaneStmt:      q.insertLimitLaneStmt,
 		insertLookStmt:           q.insertLookStmt,
+		insertMemberStmt:         q.insertMemberStmt,
 		insertNoticeStmt:         q.insertNoticeStmt,
 		insertOccurrenceStmt:     q.insertOccurrenceStmt,
 		insertPermitStmt:         q.insertPermitStmt,
@@ -2610,6 +2822,9 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		limitUseStmt:             q.limitUseStmt,
 		listAdoptedStmt:          q.listAdoptedStmt,
 		listAttemptsStmt:         q.listAttemptsStmt,
+		listBatchesStmt:          q.listBatchesStmt,
+		listBatchesNamedStmt:     q.listBatchesNamedStmt,
+		listBatchesOfStmt:        q.listBatchesOfStmt,
 		listCancelsStmt:          q.listCancelsStmt,
 		listChangesStmt:          q.listChangesStmt,
 		listChangesOfStmt:        q.listChangesOfStmt,
@@ -2631,6 +2846,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		listLiveKeysStmt:         q.listLiveKeysStmt,
 		listLocksStmt:            q.listLocksStmt,
 		listMarksStmt:            q.listMarksStmt,
+		listMembersStmt:          q.listMembersStmt,
 		listNearLanesStmt:        q.listNearLanesStmt,
 		listOrphansStmt:          q.listOrphansStmt,
 		listPermitRunsStmt:       q.listPermitRunsStmt,
@@ -2653,12 +2869,15 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		meetEdgeStmt:             q.meetEdgeStmt,
 		mendReadyStmt:            q.mendReadyStmt,
 		moveSweepStmt:            q.moveSweepStmt,
+		nextBatchesStmt:          q.nextBatchesStmt,
 		nextEvaluationStmt:       q.nextEvaluationStmt,
 		nextEvaluationsStmt:      q.nextEvaluationsStmt,
 		nextNoticeStmt:           q.nextNoticeStmt,
 		nextTurnStmt:             q.nextTurnStmt,
 		nextWaitingGateStmt:      q.nextWaitingGateStmt,
 		noteWaitStmt:             q.noteWaitStmt,
+		noticeEndedStmt:          q.noticeEndedStmt,
+		noticeMembersStmt:        q.noticeMembersStmt,
 		oldestSkipStmt:           q.oldestSkipStmt,
 		ownRetentionsStmt:        q.ownRetentionsStmt,
 		ownWaitsStmt:             q.ownWaitsStmt,
@@ -2734,5 +2953,6 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		waitersOfStmt:            q.waitersOfStmt,
 		waitingBesideStmt:        q.waitingBesideStmt,
 		waitingByLineStmt:        q.waitingByLineStmt,
+		whyCancelledStmt:         q.whyCancelledStmt,
 	}
 }

@@ -138,10 +138,11 @@ SELECT
               AND NOT EXISTS (
                   SELECT 1
                   FROM edges
-                  JOIN runs AS children ON children.id = edges.source
+                  LEFT JOIN runs AS children ON children.id = edges.source AND edges.wants <= 3
+                  LEFT JOIN batches ON batches.id = edges.source AND edges.wants > 3
                   WHERE edges.waiter = runs.id
                     AND edges.name = steps.name
-                    AND children.state < 2
+                    AND (children.state < 2 OR batches.state >= 0 AND batches.ended_at IS NULL)
               )
         ) AS INTEGER
     ) AS came
@@ -164,8 +165,8 @@ type FindWaiterRow struct {
 	Came      int64
 }
 
-// Index: the key of runs, and the primary keys of steps and edges. Came: it waits for children
-// of which none is unfinished.
+// Index: the key of runs, and the primary keys of steps, edges and batches. Came: it waits for
+// children, or for a batch (wants > 3), of which none is unfinished.
 func (q *Queries) FindWaiter(ctx context.Context, arg FindWaiterParams) (FindWaiterRow, error) {
 	row := q.queryRow(ctx, q.findWaiterStmt, findWaiter, arg.ID)
 	var i FindWaiterRow

@@ -15,6 +15,28 @@ type Audit struct {
 	Runs    *int64
 }
 
+type Batch struct {
+	ID          []byte
+	Owner       []byte
+	CreatedAt   int64
+	OpenUntil   *int64
+	EndsBy      *int64
+	FailedAt    *int64
+	EndedAt     *int64
+	DueAt       *int64
+	Members     int64
+	Succeeded   int64
+	Dead        int64
+	Cancelled   int64
+	State       int64
+	IsClosed    int64
+	IsCancelled int64
+	FailFast    int64
+	Name        string
+	Reason      string
+	Cursor      []byte
+}
+
 type Gate struct {
 	Gate      int64
 	Tat       int64
