@@ -118,4 +118,3 @@ func (p *program) printFailed(b *operate.BatchDetail) error {
 	}
 	return nil
 }
-
