@@ -95,8 +95,8 @@ func (p *program) printBatches(list *operate.BatchList) error {
 	table.row("ID", "NAME", "STATE", "DONE", "MEMBERS", "SUCCEEDED", "DEAD", "CANCELLED", "LEFT", "CREATED")
 	for i := range list.Batches {
 		b := &list.Batches[i]
-		table.row(b.ID.String(), b.Name, batchState(b), percentOf(b), count(b.Counts.Members), count(b.Counts.Succeeded), count(b.Counts.Dead),
-			count(b.Counts.Cancelled), timeLeft(b), ago(b.CreatedAt, p.now()))
+		table.row(b.ID.String(), b.Name, batchState(b), percentOf(b), decimal(b.Counts.Members), decimal(b.Counts.Succeeded), decimal(b.Counts.Dead),
+			decimal(b.Counts.Cancelled), timeLeft(b), ago(b.CreatedAt, p.now()))
 	}
 	if err := table.flush(); err != nil || list.Next == nil {
 		return err
@@ -105,7 +105,7 @@ func (p *program) printBatches(list *operate.BatchList) error {
 	return err
 }
 
-func count(n int64) string { return strconv.FormatInt(n, 10) }
+func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 
 // batchState is the state of a batch, and whether it still takes runs or is being cancelled.
 func batchState(b *operate.BatchView) string {
@@ -119,8 +119,8 @@ func batchState(b *operate.BatchView) string {
 	}
 }
 
-// percentOf is the share of the members that have ended, rounded down: 100 % are all of them.
-func percentOf(b *operate.BatchView) string { return strconv.Itoa(int(100*b.Share())) + "%" }
+// percentOf is the share of the members that have ended.
+func percentOf(b *operate.BatchView) string { return strconv.Itoa(b.Percent()) + "%" }
 
 func timeLeft(b *operate.BatchView) string {
 	if b.TimeLeft == nil {

@@ -36,11 +36,11 @@ func (p *program) printBatch(b *operate.BatchView) error {
 	table.row("name", b.Name)
 	table.row("state", batchState(b))
 	table.row("done", barOf(b)+" "+percentOf(b))
-	table.row("members", count(b.Counts.Members))
-	table.row("succeeded", count(b.Counts.Succeeded))
-	table.row("dead", count(b.Counts.Dead))
-	table.row("cancelled", count(b.Counts.Cancelled))
-	table.row("unfinished", count(b.Unfinished))
+	table.row("members", decimal(b.Counts.Members))
+	table.row("succeeded", decimal(b.Counts.Succeeded))
+	table.row("dead", decimal(b.Counts.Dead))
+	table.row("cancelled", decimal(b.Counts.Cancelled))
+	table.row("unfinished", decimal(b.Unfinished))
 	if b.Rate != nil {
 		table.row("rate", strconv.FormatFloat(*b.Rate, 'g', 3, 64)+" a second")
 	}

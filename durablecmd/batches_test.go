@@ -15,8 +15,8 @@ import (
 	"github.com/durable-worker/durable-worker/store/backend"
 )
 
-// pages registers a job that succeeds, or is dead at once with a hostile text.
-func pages(ctx context.Context, app *durablecmd.App) error {
+// batched registers a job that succeeds, or is dead at once with a hostile text.
+func batched(ctx context.Context, app *durablecmd.App) error {
 	durable.Register(app.Worker, durable.NewJob[string]("page"), func(_ context.Context, run *durable.Run[string]) error {
 		if run.Args == "dies" {
 			return durable.Permanent(textError(hostile))
@@ -61,7 +61,7 @@ func TestBatchesAreShownClosedRetriedCancelledAndWaitedFor(t *testing.T) {
 	batch := store.NewBatch{ID: store.NewRunID(), Name: "pages", OpenFor: time.Hour}
 	id := batch.ID.String()
 	enqueuePages(t, env, batch, "ok", "dies", "later")
-	s := serve(t, env, pages)
+	s := serve(t, env, batched)
 	s.logs("worker started")
 	eventually(t, env, "unfinished  1", "batches", "show", id)
 

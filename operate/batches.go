@@ -65,16 +65,17 @@ type BatchWaiter struct {
 // ended is how many members have ended.
 func (b *BatchView) ended() int64 { return b.Counts.Members - b.Unfinished }
 
-// Share is the part of the members that have ended, from 0 to 1. An empty batch has ended when it
-// is closed.
-func (b *BatchView) Share() float64 {
-	if b.Counts.Members > 0 {
-		return float64(b.ended()) / float64(b.Counts.Members)
-	}
-	if b.State == store.BatchRunning {
+// Percent is how many of a hundred members have ended, rounded down: at 100 all have. An empty batch
+// is at 100 when it has ended.
+func (b *BatchView) Percent() int {
+	switch {
+	case b.Counts.Members > 0:
+		return int(100 * b.ended() / b.Counts.Members)
+	case b.State == store.BatchRunning:
 		return 0
+	default:
+		return 100
 	}
-	return 1
 }
 
 // Ended returns a *BatchEndedError when the batch has failed or was cancelled.

@@ -76,7 +76,7 @@ func TestABatchIsShownWithItsFailuresAndWhatWaitsForIt(t *testing.T) {
 	shown, err := o.Batch(t.Context(), batch.ID)
 	require.NoError(t, err)
 	require.Equal(t, store.BatchCounts{Members: 5, Succeeded: 1, Dead: 1, Cancelled: 1}, shown.Counts)
-	require.Equal(t, []any{"pages", store.BatchRunning, int64(2), true, 0.6}, []any{shown.Name, shown.State, shown.Unfinished, shown.Closed, shown.Share()})
+	require.Equal(t, []any{"pages", store.BatchRunning, int64(2), true, 60}, []any{shown.Name, shown.State, shown.Unfinished, shown.Closed, shown.Percent()})
 	require.NoError(t, shown.Ended())
 	require.InDelta(t, 0.3, *shown.Rate, 0.15, "three in ten seconds and a little")
 	require.InDelta(t, 2 / *shown.Rate, time.Duration(*shown.TimeLeft).Seconds(), 0.01)

@@ -3,7 +3,6 @@ package dashboard
 import (
 	"context"
 	"fmt"
-	"math"
 	"net/url"
 	"strconv"
 	"strings"
@@ -17,12 +16,11 @@ import (
 type batchLine struct {
 	operate.BatchView
 
-	Done int    // percent of the members that have ended, rounded down
 	Left string // how long the others take; empty: it is not known
 }
 
 func batchLineOf(b *operate.BatchView) batchLine {
-	line := batchLine{BatchView: *b, Done: int(math.Floor(100 * b.Share()))}
+	line := batchLine{BatchView: *b}
 	if b.TimeLeft != nil {
 		line.Left = brief(time.Duration(*b.TimeLeft))
 	}
