@@ -15,7 +15,7 @@ import (
 	"github.com/durable-worker/durable-worker/store/backend"
 )
 
-// batched registers a job that succeeds, or is dead at once with a hostile text.
+// batched registers a job that succeeds, or is dead after one attempt, with a hostile text.
 func batched(ctx context.Context, app *durablecmd.App) error {
 	durable.Register(app.Worker, durable.NewJob[string]("page"), func(_ context.Context, run *durable.Run[string]) error {
 		if run.Args == "dies" {

@@ -121,7 +121,7 @@ func viewOf(b *store.Batch, now time.Time) BatchView {
 	return view
 }
 
-// leftMost is the longest time left that is told. A longer one is no more than a guess.
+// leftMost is the longest time left that is shown. A longer one is no more than a guess.
 const leftMost = 10 * 365 * 24 * time.Hour
 
 // Batches lists batches, newest first.
@@ -188,7 +188,7 @@ func (o *Operator) WaitForBatch(ctx context.Context, id store.BatchID) (BatchVie
 		}
 		select {
 		case <-ctx.Done():
-			return view, fmt.Errorf("wait for batch %s: %w", id, context.Cause(ctx))
+			return view, context.Cause(ctx)
 		case <-time.After(pause):
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/durable-worker/durable-worker/store/memory"
 )
 
-// page is a job that succeeds, or is dead at once.
+// page is a job that succeeds, or is dead after one attempt.
 var page = durable.NewJob[string]("page") //nolint:gochecknoglobals // a job
 
 // batchOf stores a batch: members that succeed, that die, and that are not due.
@@ -122,7 +122,7 @@ func TestMembersOfABatchAreListedByStateInPages(t *testing.T) {
 	hidden, err := o.Hiding(operate.HideArgs).Members(t.Context(), operate.MemberFilter{Batch: batch.ID})
 	require.NoError(t, err)
 	require.Nil(t, hidden.Members[0].Result)
-	require.Equal(t, 5, hidden.Members[0].Size, "its size is told")
+	require.Equal(t, 5, hidden.Members[0].Size, "its size is shown")
 	for _, limit := range []int{-1, store.LargestPage + 1} {
 		_, err = o.Members(t.Context(), operate.MemberFilter{Batch: batch.ID, Limit: limit})
 		require.ErrorIs(t, err, store.ErrInvalid)
@@ -159,7 +159,7 @@ func TestBatchesAreListedByStateAndNameInPages(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrInvalid)
 }
 
-func TestABatchIsClosedAndCancelledOnBehalfOfSomebody(t *testing.T) {
+func TestABatchIsClosedAndCancelledOnBehalfOfAPerson(t *testing.T) {
 	t.Parallel()
 	db := memory.New(memory.Config{})
 	var changes []store.Change
@@ -264,7 +264,7 @@ func TestExplain_SaysWhatARunWaitsForOfABatch(t *testing.T) {
 	kinds, e := why()
 	require.Equal(t, []operate.BlockerKind{operate.BlockerBatch, operate.BlockerBatchOpen}, kinds)
 	require.Contains(t, e.Summary, `it depends on batch "pages" (`+batch.ID.String()+`): 2 of 2 members unfinished`)
-	require.Contains(t, e.Summary, `batch "pages" is open until somebody closes it, or fails in 59 min`)
+	require.Contains(t, e.Summary, `batch "pages" is open until it is closed, and fails in 59 min`)
 	require.Subset(t, commandsOf(e), []string{"batches show " + batch.ID.String(), "batches close " + batch.ID.String()})
 
 	workUntil(t, db, batch.ID, func(b store.Batch) bool { return b.Counts.Dead == 1 })
