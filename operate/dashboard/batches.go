@@ -76,7 +76,9 @@ func (d *dashboard) batches(ctx context.Context, r *request) (view, error) {
 	for i := range list.Batches {
 		shown.Batches = append(shown.Batches, batchLineOf(&list.Batches[i]))
 	}
-	for _, word := range []string{"", "running", "succeeded", "failed", "cancelled"} {
+	shown.States = append(shown.States, batchTab{To: with("batches", pairsOf("name", shown.Name)), Chosen: shown.State == ""})
+	for _, state := range store.BatchStates() {
+		word := state.String()
 		query := pairsOf("state", word, "name", shown.Name)
 		shown.States = append(shown.States, batchTab{State: word, To: with("batches", query), Chosen: word == shown.State})
 	}
