@@ -117,7 +117,7 @@ func candidates(node *kong.Node, flag *kong.Flag, typed string) (found []string)
 	}
 	switch {
 	case flag != nil:
-		for _, value := range valuesOf(flag.Value) {
+		for _, value := range valuesOf(node, flag.Value) {
 			add(value)
 		}
 	case strings.HasPrefix(typed, "-"):
@@ -133,7 +133,7 @@ func candidates(node *kong.Node, flag *kong.Flag, typed string) (found []string)
 			}
 		}
 		for _, positional := range node.Positional {
-			for _, value := range valuesOf(positional) {
+			for _, value := range valuesOf(node, positional) {
 				add(value)
 			}
 		}
@@ -141,12 +141,18 @@ func candidates(node *kong.Node, flag *kong.Flag, typed string) (found []string)
 	return found
 }
 
-// valuesOf are the values that a flag or an argument may have, where there are few.
-func valuesOf(value *kong.Value) (values []string) {
+// valuesOf are the values that a flag or an argument of a command may have, where there are few.
+func valuesOf(node *kong.Node, value *kong.Value) (values []string) {
 	if value.Enum != "" {
 		return strings.Split(value.Enum, ",")
 	}
-	if value.Name == "state" {
+	switch {
+	case value.Name != "state":
+	case node.Parent != nil && node.Parent.Name == "batches":
+		for _, state := range store.BatchStates() {
+			values = append(values, state.String())
+		}
+	default:
 		for _, state := range store.States() {
 			values = append(values, state.String())
 		}

@@ -23,6 +23,7 @@ type grammar struct {
 	Migrate     migrateVerb     `cmd:"" help:"Migrate the database's schema, or show its version."`
 	Enqueue     enqueueVerb     `cmd:"" help:"Enqueue a run of a job, and print its id."`
 	Runs        runsVerb        `cmd:"" help:"List, show, explain, wait for, send inputs to, cancel, retry, release, acknowledge, delete and rerun runs."`
+	Batches     batchesVerb     `cmd:"" help:"List, show, wait for, close, cancel and retry batches."`
 	Problems    problemsVerb    `cmd:"" help:"List dead runs in groups; retry, acknowledge or delete a group."`
 	Stats       statsVerb       `cmd:"" help:"Show what workers have done over time."`
 	Queues      queuesVerb      `cmd:"" help:"List, pause, resume and cap queues."`
@@ -66,7 +67,7 @@ func (p *program) parse() (verb func(ctx context.Context) error, err error) {
 	options := append(slices.Concat(values(), p.seams.options()), kong.Name(p.name), kong.Writers(printed, p.stderr), kong.Exit(func(int) { ended = true }),
 		kong.Description("A durable background worker: runs survive crashes, retries and deploys.\n\n"+
 			"Configuration comes from environment variables; see the command config.\n\n"+
-			"Exit codes: 0 done, 1 error, 2 wrong usage or configuration, 3 the run waited for is dead or cancelled, 4 it did not end in time."),
+			"Exit codes: 0 done, 1 error, 2 wrong usage or configuration, 3 the run or batch waited for has not succeeded, 4 it did not end in time."),
 		kong.Vars{"version": p.seams.versionOf()}, kong.WithHyphenPrefixedParameters(true), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
 	parser, err := kong.New(g, options...)
 	if err == nil {

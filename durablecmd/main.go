@@ -104,7 +104,7 @@ const (
 	exitDone   = 0
 	exitFailed = 1
 	exitUsage  = 2
-	exitEnded  = 3 // the run that was waited for is dead or cancelled
+	exitEnded  = 3 // the run or batch that was waited for has ended without success
 	exitLate   = 4 // it has not ended in time
 )
 
@@ -125,6 +125,9 @@ func (p *program) run(ctx context.Context) int {
 // exitCode is the exit code for an error.
 func exitCode(err error) int {
 	if _, ended := errors.AsType[*durable.EndedError](err); ended {
+		return exitEnded
+	}
+	if _, ended := errors.AsType[*operate.BatchEndedError](err); ended {
 		return exitEnded
 	}
 	switch codeOf(err) {

@@ -106,6 +106,7 @@ func TestWordsAreCompleted(t *testing.T) {
 	require.Equal(t, []string{"reveal", "retry", "rerun"}, complete("runs", "re"))
 	require.Equal(t, []string{"--error", "--ended-since"}, complete("runs", "list", "--e"))
 	require.Equal(t, []string{"succeeded"}, complete("runs", "list", "--state", "s"))
+	require.Equal(t, []string{"failed"}, complete("batches", "list", "--state", "f"))
 	require.Equal(t, []string{"--all"}, complete("runs", "cancel", "--state", "dead", "--al"))
 	require.Empty(t, complete("runs", "list", "--queue", ""), "any name")
 	require.Equal(t, []string{"bash", "zsh", "fish"}, complete("completion", ""))

@@ -63,6 +63,9 @@ func (a *Actor) AcknowledgeAll(ctx context.Context, filter store.Filter, reason 
 // ChangeAll does what an order says, as CancelAll, RetryAll, DeleteAll and AcknowledgeAll
 // do.
 func (a *Actor) ChangeAll(ctx context.Context, order BulkOrder, progress func(Bulk)) (Bulk, error) {
+	if order.Batch != nil {
+		return a.changeMembers(ctx, order, progress)
+	}
 	bulk := &store.BulkChange{ID: uuid.New(), Filter: order.Filter}
 	bulk.Filter.States = statesOf(order.Action, order.Filter)
 	done, err := a.eachPage(ctx, order.Action, order.Filter, progress, func(page []store.Record) ([]store.ChangedRun, error) {

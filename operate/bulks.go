@@ -17,11 +17,14 @@ const (
 	keptBulks = 100 // of which the end is remembered
 )
 
-// BulkOrder is a change to all runs that match a filter.
+// BulkOrder is a change to all runs that match a filter, or to all members of a batch.
 type BulkOrder struct {
 	Action store.RunAction `json:"action"`
-	Filter store.Filter    `json:"-"`
-	Reason string          `json:"reason"`
+	// Batch is the batch whose members are changed; nil: none. Of the Filter only States
+	// counts then, and Before as the member after which it begins.
+	Batch  *store.BatchID `json:"batch"`
+	Filter store.Filter   `json:"-"`
+	Reason string         `json:"reason"`
 }
 
 // BulkState says how far a bulk change is.
@@ -69,7 +72,7 @@ type bulk struct {
 // refused with ErrBusy. It ends with this process: its Progress says where to continue.
 func (a *Actor) StartBulk(order BulkOrder) (BulkStatus, error) {
 	now := a.config.Now()
-	if order.Filter.Until.IsZero() {
+	if order.Filter.Until.IsZero() && order.Batch == nil {
 		order.Filter.Until = now
 	}
 	command := store.RunCommand{Action: order.Action, Reason: order.Reason, By: a.by}

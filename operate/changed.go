@@ -52,4 +52,5 @@ const (
 	kindSchedule = "schedule"
 	kindLimit    = "limit"
 	kindLock     = "lock"
+	kindBatch    = "batch"
 )

@@ -26,6 +26,9 @@ func (o *Operator) Explain(ctx context.Context, id store.RunID) (Explanation, er
 		if facts.Ends, err = o.openEnds(ctx, &facts); err != nil {
 			return Explanation{}, err
 		}
+		if facts.Batches, err = o.batchesOf(ctx, facts.Ends); err != nil {
+			return Explanation{}, err
+		}
 		if err := o.show(ctx, facts.Run); err != nil {
 			return Explanation{}, err
 		}

@@ -46,6 +46,8 @@ const (
 	BlockerInput           BlockerKind = "input"  // it waits for an input
 	BlockerChild           BlockerKind = "child"  // it waits for a run that it has called
 	BlockerDependency      BlockerKind = "dependency"
+	BlockerBatch           BlockerKind = "batch"      // it waits for the members of a batch
+	BlockerBatchOpen       BlockerKind = "batch_open" // it waits for a batch to be closed
 	BlockerQueuePaused     BlockerKind = "queue_paused"
 	BlockerNoWorker        BlockerKind = "no_worker"
 	BlockerWorkersSilent   BlockerKind = "workers_silent"

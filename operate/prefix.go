@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/google/uuid"
+
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -14,6 +16,15 @@ const MinPrefix = 8
 
 // idForm is the form of a run's id, and of the beginning of one.
 var idForm = regexp.MustCompile(`^[0-9a-f]{8}(-([0-9a-f]{0,4}|[0-9a-f]{4}-([0-9a-f]{0,4}|[0-9a-f]{4}-([0-9a-f]{0,4}|[0-9a-f]{4}-[0-9a-f]{0,12}))))?$`)
+
+// CheckBatchID reports with ErrInvalid what can be neither the id of a batch nor the beginning of
+// one.
+func CheckBatchID(text string) error {
+	if !idForm.MatchString(strings.ToLower(text)) {
+		return fmt.Errorf("%w: %q is not a batch id (a UUID such as 0190c5a0-7d6c-7b0e-9f6e-3a1f4b2c5d6e), nor the first %d or more characters of one", store.ErrInvalid, text, MinPrefix)
+	}
+	return nil
+}
 
 // CheckID reports with ErrInvalid what can be neither the id of a run nor the
 // beginning of one.
@@ -35,27 +46,61 @@ func (o *Operator) FindID(ctx context.Context, text string) (store.RunID, error)
 	if id, err := store.ParseRunID(text); err == nil {
 		return id, nil
 	}
-	const most = 5
-	page, err := o.store.Runs(ctx, store.Filter{Before: above(text), Limit: most})
+	page, err := o.store.Runs(ctx, store.Filter{Before: above(text), Limit: prefixMost})
 	if err != nil {
 		return store.RunID{}, err
 	}
-	var found []string
+	ids := make([]uuid.UUID, len(page.Runs))
 	for i := range page.Runs {
-		if id := page.Runs[i].ID.String(); strings.HasPrefix(id, text) {
+		ids[i] = page.Runs[i].ID
+	}
+	return theOne(text, "run", ids)
+}
+
+// FindBatch is FindID for a batch.
+func (o *Operator) FindBatch(ctx context.Context, text string) (store.BatchID, error) {
+	text = strings.ToLower(text)
+	if err := CheckBatchID(text); err != nil {
+		return store.BatchID{}, err
+	}
+	if id, err := uuid.Parse(text); err == nil {
+		return id, nil
+	}
+	page, err := o.store.Batches(ctx, store.BatchFilter{Before: above(text), Limit: prefixMost})
+	if err != nil {
+		return store.BatchID{}, err
+	}
+	ids := make([]uuid.UUID, len(page))
+	for i := range page {
+		ids[i] = page[i].ID
+	}
+	return theOne(text, "batch", ids)
+}
+
+// prefixMost is how many ids are looked at, in case several begin alike.
+const prefixMost = 5
+
+// theOne is the only one of some ids, the largest first, that begins with a text.
+func theOne(text, what string, ids []uuid.UUID) (uuid.UUID, error) {
+	var found []string
+	for _, id := range ids {
+		if id := id.String(); strings.HasPrefix(id, text) {
 			found = append(found, id)
 		}
 	}
 	switch len(found) {
 	case 0:
-		return store.RunID{}, fmt.Errorf("no run has an id that begins with %s: %w", text, store.ErrNotFound)
+		return uuid.UUID{}, fmt.Errorf("no %s has an id that begins with %s: %w", what, text, store.ErrNotFound)
 	case 1:
-		return page.Runs[0].ID, nil
-	case most:
+		return ids[0], nil
+	case prefixMost:
 		found = append(found, "…")
 	}
-	return store.RunID{}, fmt.Errorf("%w: several runs have ids that begin with %s: %s", store.ErrInvalid, text, strings.Join(found, ", "))
+	return uuid.UUID{}, fmt.Errorf("%w: several %s have ids that begin with %s: %s", store.ErrInvalid, several[what], text, strings.Join(found, ", "))
 }
+
+// several are words for more than one of what has an id.
+var several = map[string]string{"run": "runs", "batch": "batches"} //nolint:gochecknoglobals // a constant table
 
 // above is the smallest id above all that begin with a text; the zero id where
 // there is none.

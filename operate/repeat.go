@@ -61,6 +61,31 @@ func (r repeating) Steps(ctx context.Context, id store.RunID) (store.RunSteps, e
 	return repeated(ctx, r, func() (store.RunSteps, error) { return r.Store.Steps(ctx, id) })
 }
 
+// Batch is the store's, repeated.
+func (r repeating) Batch(ctx context.Context, id store.BatchID) (store.Batch, error) {
+	return repeated(ctx, r, func() (store.Batch, error) { return r.Store.Batch(ctx, id) })
+}
+
+// Batches is the store's, repeated.
+func (r repeating) Batches(ctx context.Context, filter store.BatchFilter) ([]store.Batch, error) {
+	return repeated(ctx, r, func() ([]store.Batch, error) { return r.Store.Batches(ctx, filter) })
+}
+
+// Members is the store's, repeated.
+func (r repeating) Members(ctx context.Context, id store.BatchID, after store.RunID, limit int) (store.MemberPage, error) {
+	return repeated(ctx, r, func() (store.MemberPage, error) { return r.Store.Members(ctx, id, after, limit) })
+}
+
+// CloseBatch is the store's, repeated.
+func (r repeating) CloseBatch(ctx context.Context, id store.BatchID) error {
+	return repeatedly(ctx, r, func() error { return r.Store.CloseBatch(ctx, id) })
+}
+
+// CancelBatch is the store's, repeated. A repetition finds the batch cancelled.
+func (r repeating) CancelBatch(ctx context.Context, cancel store.BatchCancel) error {
+	return repeatedly(ctx, r, func() error { return r.Store.CancelBatch(ctx, cancel) })
+}
+
 // Runs is the store's, repeated.
 func (r repeating) Runs(ctx context.Context, filter store.Filter) (store.Page, error) {
 	return repeated(ctx, r, func() (store.Page, error) { return r.Store.Runs(ctx, filter) })

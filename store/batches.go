@@ -55,6 +55,11 @@ const (
 
 var batchStateNames = [...]string{"running", "succeeded", "failed", "cancelled"} //nolint:gochecknoglobals // a constant table
 
+// BatchStates are the states, in order.
+func BatchStates() []BatchState {
+	return []BatchState{BatchRunning, BatchSucceeded, BatchFailed, BatchCancelled}
+}
+
 // String returns the word of the state.
 func (s BatchState) String() string {
 	if s < 0 || int(s) >= len(batchStateNames) {

@@ -31,7 +31,9 @@ type Facts struct {
 	Gates []GateFacts  // of a run that waits: of each of its limits, the cap of its queue among them
 	Waits []StepRecord // of a run that is not due: the sleep, or the inputs, it waits for. Stores leave it nil
 	Ends  []Link       // of a run that is not due: the ends of others that it waits for. Stores leave it nil
-	Held  *HeldRow     // another transaction has the run in hand; only PostgreSQL can tell
+	// Batches are the batches among Ends, in their order. Stores leave it nil.
+	Batches []Batch
+	Held    *HeldRow // another transaction has the run in hand; only PostgreSQL can tell
 
 	Lease        *LeaseFacts // of a running run; nil: its claim has none
 	CancelReason string      // of a running run: why it is to be cancelled; empty: it is not

@@ -107,6 +107,7 @@ type RunCommand struct {
 // BulkChange is a change to all runs that pass a filter.
 type BulkChange struct {
 	ID     uuid.UUID // random, the same for all of its steps
+	Batch  *BatchID  // only members of this batch; nil: any run
 	Filter Filter
 }
 
@@ -267,10 +268,11 @@ func RevealDetail(reason string) []byte { return (&RunCommand{Reason: reason}).D
 func (o *RunCommand) Detail() []byte {
 	detail := struct {
 		Reason string         `json:"reason,omitempty"`
+		Batch  *BatchID       `json:"batch,omitempty"`
 		Filter map[string]any `json:"filter,omitempty"`
 	}{Reason: o.Reason}
 	if o.Bulk != nil {
-		detail.Filter = o.Bulk.Filter.words()
+		detail.Batch, detail.Filter = o.Bulk.Batch, o.Bulk.Filter.words()
 	}
 	if o.Reason == "" && o.Bulk == nil {
 		return nil

@@ -38,6 +38,7 @@ type newRun struct {
 	Debounce    *string              `json:"debounce"`
 	Quiet       *store.Duration      `json:"quiet"`
 	AtMost      *store.Duration      `json:"at_most"`
+	Batch       *newBatch            `json:"batch"`
 }
 
 // newRuns is the body of POST /runs: one run, or several in runs.
@@ -158,7 +159,7 @@ func (c *call) made(wanted []newRun, several bool, known map[string]store.JobInf
 			w.Args = json.RawMessage("{}")
 		}
 		runs[i] = durable.RunOf(job, w.Args, options...)
-		runs[i].Trace = trace
+		runs[i].Trace, runs[i].Batch = trace, w.Batch.stored()
 		if w.ID != nil {
 			runs[i].ID = *w.ID
 		}

@@ -31,7 +31,7 @@ func New(operator *operate.Operator, config Config) (http.Handler, error) {
 }
 
 func (a *api) routes() []route {
-	return slices.Concat(runRoutes(), stepRoutes(), fleetRoutes(), figureRoutes(), scheduleRoutes(), limitRoutes(), lastingRoutes())
+	return slices.Concat(runRoutes(), stepRoutes(), batchRoutes(), fleetRoutes(), figureRoutes(), scheduleRoutes(), limitRoutes(), lastingRoutes())
 }
 
 // route answers with problems also where there is no operation.

@@ -14,7 +14,7 @@ var subjects = []struct{ word, member string }{ //nolint:gochecknoglobals // a c
 	{"id ", "/id"}, {"has the id of run", "/id"}, {"job name", "/job"}, {"args", "/args"}, {"queue name", "/queue"},
 	{"at ", "/due_at"}, {"after ", "/after"}, {"expires at ", "/expires_at"}, {"priority ", "/priority"},
 	{"max attempts ", "/max_attempts"}, {"timeout ", "/timeout"}, {"tag ", "/tags"}, {"metadata", "/metadata"},
-	{"limit ", "/limited_by"}, {"Unique", "/unique"}, {"Replace", "/replace"}, {"Debounce", "/debounce"},
+	{"limit ", "/limited_by"}, {"batch ", "/batch"}, {"Unique", "/unique"}, {"Replace", "/replace"}, {"Debounce", "/debounce"},
 	{"cron ", "/rule/cron"}, {"every ", "/rule/every"}, {"time zone ", "/rule/zone"}, {"rule ", "/rule"}, {"overlap ", "/plan/overlap"},
 	{"catch-up within ", "/plan/catch_up_within"}, {"catch-up of ", "/plan/catch_up_most"}, {"catch-up ", "/plan/catch_up"},
 	{"jitter ", "/plan/jitter"}, {"spread ", "/plan/spread"},

@@ -79,6 +79,8 @@ func subjectTo(c store.Change) string {
 		return link("runs", "queue", c.Subject)
 	case "schedule":
 		return link("schedules", "name", c.Subject)
+	case "batch":
+		return "batches/" + c.Subject
 	case "limit":
 		return link("limits", "name", c.Subject)
 	default:

@@ -15,6 +15,7 @@ type bulkPage struct {
 	operate.BulkStatus
 
 	Verb     string
+	About    string // which runs are changed
 	Parts    []noticePart
 	Continue string // address of the question that continues it; empty: there is nothing left
 	To       string // the runs that it is about
@@ -46,7 +47,7 @@ func (d *dashboard) bulk(_ context.Context, r *request) (view, error) {
 		return view{}, err
 	}
 	shown := bulkPageOf(status)
-	return view{page: "bulk", title: shown.Verb + " all that match", section: "runs", data: shown}, nil
+	return view{page: "bulk", title: shown.Verb + " " + shown.About, section: "runs", data: shown}, nil
 }
 
 func bulkNumber(r *request) (int64, error) {
@@ -59,11 +60,14 @@ func bulkNumber(r *request) (int64, error) {
 
 func bulkPageOf(status operate.BulkStatus) bulkPage {
 	filter := words(status.Filter)
-	shown := bulkPage{BulkStatus: status, Verb: verbs[status.Action], To: "runs?" + filter.Encode()}
+	shown := bulkPage{BulkStatus: status, Verb: verbs[status.Action], About: "all that match", To: "runs?" + filter.Encode()}
+	if status.Batch != nil {
+		shown.About, shown.To = "dead members of a batch", "batches/"+status.Batch.String()
+	}
 	if n := noticeOf(did(status.Action, status.Progress)); n != nil {
 		shown.Parts = n.Parts
 	}
-	if next := status.Progress.Next; status.State != operate.BulkExecuting && next != (store.RunID{}) {
+	if next := status.Progress.Next; status.State != operate.BulkExecuting && next != (store.RunID{}) && status.Batch == nil {
 		query := url.Values{"action": {string(status.Action)}, "all": {"true"}, "cursor": {next.String()}, "reason": {status.Reason}}
 		for name, values := range filter {
 			query[name] = values

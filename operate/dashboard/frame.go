@@ -78,6 +78,7 @@ func nav(head *figures) []navGroup {
 		{"Work", []navItem{
 			{Section: "overview", Path: "", Name: "Overview", Key: "o"},
 			{Section: "runs", Path: "runs", Name: "Runs", Key: "r", Badge: badge(float64(head.Counts[store.Running].N))},
+			{Section: "batches", Path: "batches", Name: "Batches", Key: "b"},
 			{Section: "problems", Path: "problems", Name: "Problems", Key: "p", Badge: badge(head.Dead.N), Alarm: true},
 		}},
 		{"Flow", []navItem{

@@ -31,7 +31,7 @@ var doneWords = map[string]string{ //nolint:gochecknoglobals // a constant table
 	"cancel": "Cancelled", "retry": "Retried", "delete": "Deleted", "rerun": "Rerun: this is the new run", "enqueue": "Enqueued: this is the new run",
 	"existing": "It was already there: this is the run that has the unique key", "pause": "Paused", "resume": "Resumed", "run": "Created a run: this is it",
 	"set": "Changed", "drain": "Draining", "off": "Turned off", "release": "Released", "remove": "Deleted", "acknowledge": "Acknowledged", "login": "Logged in",
-	"send": "Sent", "resend": "It was sent before, with the same value",
+	"close": "Closed", "send": "Sent", "resend": "It was sent before, with the same value",
 	"forget": "Forgotten: the next execution does the step again",
 }
 

@@ -20,6 +20,7 @@ func TestEveryRouteIsReadOnlyForViewers(t *testing.T) {
 	workers, err := db.Workers(t.Context())
 	require.NoError(t, err)
 	s.role = access.Viewer
+	batch := batchOf(t, db, "canary-7f3").String()
 	dead := made.dead.String()
 	// What a page needs to be found; a page that is not named here needs nothing.
 	needs := map[string][]string{
@@ -27,6 +28,7 @@ func TestEveryRouteIsReadOnlyForViewers(t *testing.T) {
 		"GET /queues/change": {"?name=mail&action=pause"}, "GET /jobs": {"", "?name=bad"}, "GET /schedules": {"", "?name=nightly"},
 		"GET /schedules/change": {"?name=nightly&action=run"}, "GET /schedules/edit": {"?name=nightly"}, "GET /limits": {"", "?name=api&key=key"},
 		"GET /runs/{id}/send": {"?name=approved"}, "GET /limits/change": {"?name=api&action=set"}, "GET /locks/release": {"?name=reindex&slot=0"},
+		"GET /batches": {"", "?state=running&name=pages"}, "GET /batches/{id}/change": {"?action=close", "?action=cancel", "?action=retry"},
 	}
 	before, err := s.op.Changes(t.Context(), store.ChangeFilter{})
 	require.NoError(t, err)
@@ -34,6 +36,9 @@ func TestEveryRouteIsReadOnlyForViewers(t *testing.T) {
 	needs["GET /problems/change"] = []string{"?action=retry&group=" + group}
 	for _, pattern := range dashboard.Patterns() {
 		method, path, _ := strings.Cut(pattern, " ")
+		if strings.HasPrefix(path, "/batches/") {
+			path = strings.Replace(path, "{id}", batch, 1)
+		}
 		path = strings.NewReplacer("/{$}", "", "{id}", dead, "{n}", "1", "{instance}", workers[0].Instance.String()).Replace(strings.TrimPrefix(path, "/"))
 		path = strings.TrimPrefix(path, "{$}")
 		switch {

@@ -99,6 +99,56 @@ class Client:
         """List what operators have changed, newest first."""
         return self._call("GET", "/audit", {"kind": kind, "subject": subject, "by": by, "action": action, "since": since, "cursor": cursor, "limit": limit}, {})
 
+    def list_batches(self, *, state=None, name=None, cursor=None, limit=None):
+        """List batches, newest first.
+
+        state: Only batches in these states.
+
+        name: Only batches of this name.
+
+        cursor: The next of an earlier page.
+        """
+        return self._call("GET", "/batches", {"state": state, "name": name, "cursor": cursor, "limit": limit}, {})
+
+    def get_batch(self, id):
+        """One batch with its first failed members, and the runs that wait for it."""
+        return self._call("GET", f"/batches/{urllib.parse.quote(str(id), safe='')}", {}, {})
+
+    def cancel_batch(self, id, body=None):
+        """Cancel a batch. It takes no more runs, and its unfinished members are cancelled one after the
+        other.
+
+        body: Reason.
+        """
+        return self._call("POST", f"/batches/{urllib.parse.quote(str(id), safe='')}/cancel", {}, {}, body)
+
+    def close_batch(self, id, body=None):
+        """Close a batch. No run is added to it any more, except by its members. A repeat does nothing.
+
+        body: .
+        """
+        return self._call("POST", f"/batches/{urllib.parse.quote(str(id), safe='')}/close", {}, {}, body)
+
+    def list_members(self, id, *, state=None, cursor=None, limit=None):
+        """List the members of a batch by id. With states a page may be short, or empty; next is null at the
+        end.
+
+        state: Only members in these states.
+
+        cursor: The next of an earlier page.
+        """
+        return self._call("GET", f"/batches/{urllib.parse.quote(str(id), safe='')}/members", {"state": state, "cursor": cursor, "limit": limit}, {})
+
+    def retry_batch(self, id, body=None):
+        """Retry the dead members of a batch.
+
+        The change continues in the process that answers, as those of /bulk do. A repeat retries the members
+        that are dead then.
+
+        body: Reason.
+        """
+        return self._call("POST", f"/batches/{urllib.parse.quote(str(id), safe='')}/retry", {}, {}, body)
+
     def list_bulk(self):
         """List the changes to all runs of a filter that this process has begun, newest first."""
         return self._call("GET", "/bulk", {}, {})
