@@ -242,7 +242,16 @@ func spawn(s spec) (*child, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &child{process: exec.Command(program, childWord, string(text))}
+	c, err := launch(exec.Command(program, childWord, string(text)))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.Contender, err)
+	}
+	return c, nil
+}
+
+// launch starts a program that answers as a child does, and waits until it is connected.
+func launch(process *exec.Cmd) (c *child, err error) {
+	c = &child{process: process}
 	c.process.Stderr = os.Stderr
 	c.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if c.input, err = c.process.StdinPipe(); err != nil {
@@ -258,7 +267,7 @@ func spawn(s spec) (*child, error) {
 	}
 	if _, err := c.answer(); err != nil {
 		c.end()
-		return nil, fmt.Errorf("%s: %w", s.Contender, err)
+		return nil, err
 	}
 	return c, nil
 }

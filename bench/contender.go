@@ -81,6 +81,7 @@ type spec struct {
 	Retried     bool          `json:"retried"`   // one run in ten fails once, and is due again after retriedAfter
 	Busy        time.Duration `json:"busy"`      // how long a handler takes
 	Workers     int           `json:"workers"`   // so many instead of one, each with connections of its own
+	Flow        flow          `json:"flow"`      // what handlers do; durable only
 	Collector   string        `json:"collector"` // URL; not empty: all that operating offers is switched on, see operated; durable only
 
 	// Of an enqueuer.

@@ -119,22 +119,10 @@ func (durableContender) worker(ctx context.Context, s spec, handled func(int64))
 		}
 	}
 	w := durable.NewWorker(db, config)
-	for _, job := range laneJobs(jobName, s) {
-		durable.Register(w, job, func(ctx context.Context, run *durable.Run[args]) error {
-			switch {
-			case s.fails(run.Args.N, run.Attempt):
-				return errOnce
-			case run.Attempt > 1:
-				handled(time.Now().UnixNano())
-				return nil
-			}
-			handled(run.Args.N)
-			if s.Hang {
-				<-ctx.Done()
-			}
-			time.Sleep(s.Busy)
-			return nil
-		})
+	if s.Flow == plainly {
+		registerPlain(w, s, handled)
+	} else {
+		(&flowing{spec: s, handled: handled}).register(w)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -160,6 +148,27 @@ func (durableContender) worker(ctx context.Context, s spec, handled func(int64))
 		db.Close()
 	}
 	return &worker{start: start, stop: stop}, nil
+}
+
+// registerPlain tells the worker to count runs.
+func registerPlain(w *durable.Worker, s spec, handled func(int64)) {
+	for _, job := range laneJobs(jobName, s) {
+		durable.Register(w, job, func(ctx context.Context, run *durable.Run[args]) error {
+			switch {
+			case s.fails(run.Args.N, run.Attempt):
+				return errOnce
+			case run.Attempt > 1:
+				handled(time.Now().UnixNano())
+				return nil
+			}
+			handled(run.Args.N)
+			if s.Hang {
+				<-ctx.Done()
+			}
+			time.Sleep(s.Busy)
+			return nil
+		})
+	}
 }
 
 // unsettled looks for leases: the last settle of a claim ends its lease.

@@ -16,7 +16,8 @@ type sample map[string]float64
 type drain struct {
 	worker    spec
 	on        engine
-	n         int
+	n         int                                 // executions
+	fill      func(context.Context, *watch) error // puts in what is executed; nil: n plain runs
 	processes int                                 // zero: one
 	ballast   func(context.Context, *watch) error // puts in what must not disturb
 	held      bool                                // a snapshot is open meanwhile
@@ -36,7 +37,12 @@ func (b *bench) drain(ctx context.Context, d drain) (sample, error) {
 		return nil, err
 	}
 	defer w.close()
-	if err := b.load(ctx, w, spec{Contender: d.worker.Contender, Lanes: d.worker.Lanes}, d.n); err != nil {
+	if d.fill == nil {
+		d.fill = func(ctx context.Context, w *watch) error {
+			return b.load(ctx, w, spec{Contender: d.worker.Contender, Lanes: d.worker.Lanes}, d.n)
+		}
+	}
+	if err := d.fill(ctx, w); err != nil {
 		return nil, err
 	}
 	if d.ballast != nil {

@@ -21,6 +21,7 @@ import (
 // options are what the command line says.
 type options struct {
 	rows, sides, output, redis, dir, profiles, plots string
+	before                                           string
 	settings                                         settings
 	n, repetitions                                   int
 	quick, statements, list                          bool
@@ -35,7 +36,12 @@ func main() {
 		return
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, parse(), os.Stdout, os.Stderr)
+	o := parse()
+	measure := run
+	if o.before != "" {
+		measure = compare
+	}
+	err := measure(ctx, o, os.Stdout, os.Stderr)
 	cancel()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -55,6 +61,7 @@ func parse() options {
 	flag.StringVar(&o.redis, "redis", "", "redis-server to start (default: from PATH)")
 	flag.StringVar(&o.profiles, "profiles", "", "directory for CPU profiles of the workers of drains (costs a few percent)")
 	flag.StringVar(&o.plots, "plots", "", "directory for plots as SVG, of the rows that have some")
+	flag.StringVar(&o.before, "before", "", "this program as built from an earlier version: measure both in turn (default rows: those of plain runs)")
 	flag.Var(&o.settings, "set", "name=value of postgresql.conf, to try one out; may be repeated")
 	flag.BoolVar(&o.statements, "statements", false, "print the dearest SQL statements of each drain")
 	flag.BoolVar(&o.list, "list", false, "list the rows and end")

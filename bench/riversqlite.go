@@ -13,11 +13,9 @@ import (
 // riverOnSQLite drains n runs with River's own SQLite driver: a program of its
 // own in riversqlite, for the driver is published for an older River only.
 func (b *bench) riverOnSQLite(ctx context.Context, n int) (sample, error) {
-	program := filepath.Join(b.dir, "riversqlite")
-	build := exec.CommandContext(ctx, "go", "build", "-o", program, ".")
-	build.Dir, build.Stderr = "riversqlite", os.Stderr
-	if err := build.Run(); err != nil {
-		return nil, fmt.Errorf("build riversqlite (run the benchmark in its own directory): %w", err)
+	program, err := b.build(ctx, "riversqlite")
+	if err != nil {
+		return nil, err
 	}
 	dir, err := os.MkdirTemp(b.dir, "river-")
 	if err != nil {
@@ -32,6 +30,17 @@ func (b *bench) riverOnSQLite(ctx context.Context, n int) (sample, error) {
 	}
 	var s sample
 	return s, json.Unmarshal(text, &s)
+}
+
+// build builds a program in a directory of the benchmark that is a module of its own.
+func (b *bench) build(ctx context.Context, name string) (program string, err error) {
+	program = filepath.Join(b.dir, name)
+	build := exec.CommandContext(ctx, "go", "build", "-o", program, ".")
+	build.Dir, build.Stderr = name, os.Stderr
+	if err := build.Run(); err != nil {
+		return "", fmt.Errorf("build %s (run the benchmark in its own directory): %w", name, err)
+	}
+	return program, nil
 }
 
 func sqliteRow(few int) row {

@@ -37,7 +37,19 @@ func (b *bench) place(ctx context.Context, contenderName string, on engine) (*wa
 	if err != nil {
 		return nil, err
 	}
-	var w *watch
+	w, err := b.emptyPlace(ctx, on)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.prepare(ctx, w.target); err != nil {
+		w.close()
+		return nil, fmt.Errorf("prepare %s: %w", contenderName, err)
+	}
+	return w, nil
+}
+
+// emptyPlace makes an empty place.
+func (b *bench) emptyPlace(ctx context.Context, on engine) (w *watch, err error) {
 	switch on {
 	case onSQLite:
 		b.sequence++
@@ -47,22 +59,14 @@ func (b *bench) place(ctx context.Context, contenderName string, on engine) (*wa
 				_ = os.Remove(path + suffix)
 			}
 		}
-		w = &watch{target: "sqlite:" + path, drop: remove}
+		return &watch{target: "sqlite:" + path, drop: remove}, nil
 	case onRedis:
 		w = &watch{target: b.redis.target(), pid: b.redis.process.Process.Pid, drop: func() {}}
 		client := goredis.NewClient(&goredis.Options{Network: "unix", Addr: w.target})
-		err = errors.Join(client.FlushAll(ctx).Err(), client.Close())
+		return w, errors.Join(client.FlushAll(ctx).Err(), client.Close())
 	default:
-		w, err = b.server.place(ctx)
+		return b.server.place(ctx)
 	}
-	if err != nil {
-		return nil, err
-	}
-	if err := c.prepare(ctx, w.target); err != nil {
-		w.close()
-		return nil, fmt.Errorf("prepare %s: %w", contenderName, err)
-	}
-	return w, nil
 }
 
 func (s *server) place(ctx context.Context) (*watch, error) {

@@ -43,8 +43,8 @@ create function durable.step_is_replaced(kind smallint) returns boolean
 create function durable.link_awaited() returns smallint language sql immutable return 1;
 create function durable.link_parent() returns smallint language sql immutable return 2;
 create function durable.link_member() returns smallint language sql immutable return 4;
--- The largest store.Want of a run, of edges.wants: what is wanted of batches has larger ones.
-create function durable.want_of_run() returns smallint language sql immutable return 3;
+-- What is added to the store.Want of a batch, in edges.wants.
+create function durable.want_of_batch() returns smallint language sql immutable return 10;
 
 -- store.BatchState.
 create function durable.batch_succeeded() returns smallint language sql immutable return 1;

@@ -20,7 +20,7 @@ type Batch struct{ made store.NewBatch }
 type BatchOption func(*store.NewBatch)
 
 // NewBatch returns a batch with a new ID. Name is for people. Unless it is made with Open, the call
-// of Enqueue that makes it closes it: nobody but its own members adds runs to it after that.
+// of Enqueue that makes it closes it: only its own members add runs to it after that.
 func NewBatch(name string, options ...BatchOption) Batch {
 	return batchOf(store.NewBatch{ID: store.NewRunID(), Name: name}, options)
 }
@@ -37,7 +37,7 @@ func batchOf(made store.NewBatch, options []BatchOption) Batch {
 }
 
 // Open lets runs be added from outside for d, in any number of calls, until CloseBatch. A batch that
-// has not been closed by then is closed, and has failed, as nobody knows whether it is whole.
+// has not been closed by then is closed, and has failed, as it may not be whole.
 func Open(d time.Duration) BatchOption { return func(b *store.NewBatch) { b.OpenFor = d } }
 
 // FailFast cancels the rest of the batch when the first of its members is dead or cancelled.

@@ -39,7 +39,7 @@ func TestBatch_CallsBackOnceWhenAllHaveEnded(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, store.BatchFailed, got.State)
 		require.Equal(t, store.BatchCounts{Members: 5, Succeeded: 4, Dead: 1}, got.Counts)
-		require.EqualValues(t, 1, f.letters.Load(), "the failure is told, the success is not")
+		require.EqualValues(t, 1, f.letters.Load(), "the failure is known, the success is not")
 		require.Equal(t, durable.Pending, recordOf(t, kit, done.ID).State, "a dead member holds it")
 
 		f.ships = nil

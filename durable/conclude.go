@@ -63,6 +63,9 @@ func (s *settler) conclude(ctx context.Context, claims []*claim, settlements []s
 				if e.outcome.Kind == store.Snoozed {
 					s.w.releaser.Look(e.x.begunBook().Looks())
 				}
+				if e.outcome.Kind == store.Death {
+					poke(s.w.deaths)
+				}
 				if e.x.run.Linked {
 					s.w.releaser.Notice()
 				}

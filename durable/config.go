@@ -67,6 +67,9 @@ type WorkerConfig struct {
 	// Orphans says what happens to schedules that no worker declares any more:
 	// DisableOrphans(after), with after at least 2 h. Default: they are flagged.
 	Orphans store.OrphanPolicy
+	// OnDead is the job of which a run is stored for each death of a run of the worker's jobs
+	// that have no OnDead of their own; see the option. Default: none.
+	OnDead Job[Death]
 	// NoRunLog keeps the worker from storing handlers' log lines with their
 	// attempts.
 	NoRunLog bool

@@ -99,7 +99,7 @@ func (w *Worker) spread(d time.Duration) time.Duration {
 func (w *Worker) declare(ctx context.Context) error {
 	declaration := store.Declaration{Worker: w.id, Schedules: w.schedules, DisableOrphans: time.Duration(w.config.Orphans)}
 	for _, r := range w.jobs {
-		declaration.Jobs = append(declaration.Jobs, r.info)
+		declaration.Jobs = append(declaration.Jobs, w.infoOf(&r))
 	}
 	for _, limit := range w.limits {
 		declaration.Limits = append(declaration.Limits, limit)

@@ -272,7 +272,20 @@ func (x *execution) logOutcome(o store.Outcome) {
 		x.logger().Info("run handed back", "event", "run.handed_back")
 	default:
 		if x.w.debug() {
-			x.logger().Debug("run ended", "event", "run.ended", "outcome", o.Kind.String())
+			x.logDebug(o.Kind)
 		}
 	}
+}
+
+func (x *execution) logDebug(kind store.OutcomeKind) {
+	parks := x.parks(kind)
+	if len(parks) == 0 {
+		x.logger().Debug("run ended", "event", "run.ended", "outcome", kind.String())
+		return
+	}
+	waits := make([]string, len(parks))
+	for i := range parks {
+		waits[i] = parks[i].Kind.String() + ": " + parks[i].Step
+	}
+	x.logger().Debug("run is put back until a wait is over", "event", "run.parked", "waits", waits)
 }

@@ -50,7 +50,40 @@ func (x *execution) observeExecute(ctx context.Context) (within context.Context,
 	}
 	return within, func(o store.Outcome) {
 		o.Result = nil
-		x.w.calm(func() { end(observe.ExecuteEnd{Outcome: o}) })
+		x.w.calm(func() { end(observe.ExecuteEnd{Outcome: o, Parks: x.parks(o.Kind)}) })
+	}
+}
+
+// parks are the waits because of which the run is put back.
+func (x *execution) parks(kind store.OutcomeKind) (parks []observe.Park) {
+	if kind != store.Snoozed {
+		return nil
+	}
+	for _, p := range x.begunBook().Parks() {
+		park := observe.Park{Step: p.Name, Kind: p.Kind, In: p.Until}
+		if p.Until >= 0 {
+			park.In = max(p.Until-x.w.config.Elapsed(), 0)
+		}
+		parks = append(parks, park)
+	}
+	return parks
+}
+
+// observeStep calls the hook for a step that is about to be executed. ended must be called with how
+// that went.
+func (x *execution) observeStep(ctx context.Context, name string, try int) (within context.Context, ended func(observe.StepResult, error)) {
+	if x.w.config.Hooks.Step == nil {
+		return ctx, func(observe.StepResult, error) {}
+	}
+	var end func(observe.StepEnd)
+	within = ctx
+	x.w.calm(func() {
+		within, end = begun(ctx, observe.StepStart{Run: x.runInfo(), Name: name, Try: try}, x.w.config.Hooks.Step)
+	})
+	return within, func(result observe.StepResult, err error) {
+		if end != nil {
+			x.w.calm(func() { end(observe.StepEnd{Result: result, Err: err}) })
+		}
 	}
 }
 
@@ -163,7 +196,7 @@ func (x *execution) keepFailure(err error) {
 func (e *ended) verdict(verdict store.Verdict) observe.RunVerdict {
 	v := observe.RunVerdict{Run: e.x.runInfo(), Outcome: e.kind(verdict), Verdict: verdict, Took: e.outcome.Took}
 	if v.Outcome == e.outcome.Kind {
-		v.After, v.Error = e.outcome.After, e.outcome.Error
+		v.After, v.Error, v.Parks = e.outcome.After, e.outcome.Error, e.x.parks(v.Outcome)
 	}
 	if v.Outcome == store.Failure || v.Outcome == store.Death || v.Outcome == store.Misfit {
 		e.x.mu.Lock()
@@ -329,6 +362,22 @@ func (s observedStore) ReevaluateNow(ctx context.Context, names ...string) error
 	err := s.Store.ReevaluateNow(ctx, names...)
 	s.called("reevaluate", began, 0, err)
 	return err
+}
+
+// RecordSteps passes the call on.
+func (s observedStore) RecordSteps(ctx context.Context, steps []store.NewStep) ([]store.StepVerdict, error) {
+	began := s.now()
+	verdicts, err := s.Store.RecordSteps(ctx, steps)
+	s.called("record steps", began, len(steps), err)
+	return verdicts, err
+}
+
+// Release passes the call on.
+func (s observedStore) Release(ctx context.Context, request store.ReleaseRequest) (store.ReleaseResult, error) {
+	began := s.now()
+	result, err := s.Store.Release(ctx, request)
+	s.called("release", began, result.Released, err)
+	return result, err
 }
 
 // Declare passes the call on.

@@ -118,12 +118,16 @@ func (j Job[A]) Schedule(ctx context.Context, to store.Scheduler, name string, a
 
 // Info describes the job as a worker declares it.
 func (j Job[A]) Info() JobInfo {
-	return JobInfo{
+	info := JobInfo{
 		Name: j.name, Queue: j.policy.queue, Priority: j.policy.priority,
 		MaxAttempts: j.policy.maxAttempts, Timeout: store.Duration(j.policy.timeout), OnCrash: j.policy.onCrash,
 		Retention: store.Duration(j.policy.retention), Limits: j.policy.limits.declared(),
 		Code: store.JobCode{Aliases: slices.Clone(j.policy.aliases), Redacted: slices.Clone(j.policy.redacted)},
 	}
+	if j.policy.onDead != nil {
+		info.Code.OnDead = j.policy.onDead.name
+	}
+	return info
 }
 
 // RunOf creates a run of a declared job from JSON args, for programs that enqueue without the
@@ -165,4 +169,33 @@ func scheduleOf(name string, rule Rule, run NewRun, p policy) (store.Schedule, e
 		return s, fault
 	}
 	return s, s.Faults()
+}
+
+// Death is the args of the job that OnDead names: what has died, and of what.
+type Death struct {
+	Run RunID `json:"run"`
+	// Job is the name that the run has: the job's, or an alias of it.
+	Job    string    `json:"job"`
+	DiedAt time.Time `json:"died_at"`
+	Reason string    `json:"reason"`
+	// Args are those of the run, decoded by its job's codec. They are missing if the codec could
+	// not decode them within DefaultArgsWithin, or if they leave no room for the rest within
+	// store.MaxArgsSize.
+	Args json.RawMessage `json:"args,omitempty"`
+}
+
+// OnDead has one run of another job stored for each death of a run of this one, whatever makes it
+// dead: its last attempt, Permanent, a crash, or a limit that is full. The death is kept in the
+// transaction that makes the run dead; a worker with which this job is registered stores the run,
+// exactly once, immediately or when there is one again. A run that is retried and dies again has
+// died twice. A cancelled run has not died.
+//
+//	var refund = durable.NewJob[durable.Death]("refund")
+//	var charge = durable.NewJob[ChargeArgs]("charge", durable.OnDead(refund))
+//
+// WorkerConfig.OnDead is for all jobs of a worker. Runs of the other job itself have none, and no two
+// jobs of a worker may each be for the deaths of the other. If a Redacted hides args of this job, give
+// the other job one too, with the path below args.
+func OnDead(job Job[Death]) Option {
+	return Option{"OnDead", onlyJob, func(p *policy) { p.onDead = &job }}
 }

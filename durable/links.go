@@ -127,14 +127,7 @@ type childEnd struct {
 func (j ReturningJob[A, R]) callAll(ctx context.Context, run AnyRun, name string, args []A, options []Option) ([]R, error) {
 	x := run.underWay()
 	ids := childIDs(x.run.ID, name, len(args))
-	all, err := x.children(ctx, name, ids, func() []NewRun {
-		children := make([]NewRun, len(args))
-		for i := range args {
-			children[i], _ = j.make(onlyRun, args[i], append(options[:len(options):len(options)], withID(ids[i])))
-			children[i].ChildOf = name
-		}
-		return children
-	}, j.childEnd)
+	all, err := x.children(ctx, name, ids, func() []NewRun { return j.childrenOf(x.run.ID, name, args, options) }, j.childEnd)
 	if err != nil {
 		return nil, err
 	}
@@ -155,6 +148,16 @@ func (j ReturningJob[A, R]) callAll(ctx context.Context, run AnyRun, name string
 		return results, failed
 	}
 	return results, nil
+}
+
+// childrenOf makes the children of a run under a name.
+func (j ReturningJob[A, R]) childrenOf(parent RunID, name string, args []A, options []Option) []NewRun {
+	children, ids := make([]NewRun, len(args)), childIDs(parent, name, len(args))
+	for i := range args {
+		children[i], _ = j.make(onlyRun, args[i], append(options[:len(options):len(options)], withID(ids[i])))
+		children[i].ChildOf = name
+	}
+	return children
 }
 
 // childEnd reads how a child has ended.
@@ -193,10 +196,7 @@ func (x *execution) children(ctx context.Context, name string, ids []RunID, buil
 	case err != nil || len(ids) == 0:
 		return nil, err
 	case known == nil:
-		if _, err := x.enqueueUnder(ctx, build()); err != nil {
-			return nil, fmt.Errorf("call %q: %w", name, err)
-		}
-		known, err = x.book().BeginChildren(ctx, name, len(ids))
+		known, err = x.enqueueChildren(ctx, name, len(ids), build)
 		if err != nil {
 			return nil, err
 		}
@@ -210,8 +210,20 @@ func (x *execution) children(ctx context.Context, name string, ids []RunID, buil
 	case store.StepDone, store.StepFailed:
 		return x.endedOf(known, name, len(ids))
 	default:
-		return nil, fmt.Errorf("%w: step %q is stored as a %s, not as a call: give it another name", ErrInvalid, name, known.Kind)
+		return nil, notACall(name, known.Kind)
 	}
+}
+
+// enqueueChildren stores the children of a name, and that this run waits for them.
+func (x *execution) enqueueChildren(ctx context.Context, name string, n int, build func() []NewRun) (*store.StepRecord, error) {
+	if _, err := x.enqueueUnder(ctx, build()); err != nil {
+		return nil, fmt.Errorf("call %q: %w", name, err)
+	}
+	return x.book().BeginChildren(ctx, name, n)
+}
+
+func notACall(name string, kind store.StepKind) error {
+	return fmt.Errorf("%w: step %q is stored as a %s, not as a call: give it another name", ErrInvalid, name, kind)
 }
 
 func otherChildren(name string, stored, given int) error {
@@ -220,11 +232,7 @@ func otherChildren(name string, stored, given int) error {
 
 // awaitChildren records how children have ended, if all have.
 func (x *execution) awaitChildren(ctx context.Context, name string, ids []RunID, read func(*store.RunOutcome) (childEnd, error)) ([]childEnd, error) {
-	var outcomes []store.RunOutcome
-	err := stepsOf{x}.Insist(ctx, func(ctx context.Context) (err error) {
-		outcomes, err = x.w.store.Outcomes(ctx, ids)
-		return err
-	})
+	outcomes, err := x.outcomes(ctx, ids)
 	if err != nil {
 		return nil, fmt.Errorf("call %q: %w", name, err)
 	}
@@ -247,6 +255,15 @@ func (x *execution) awaitChildren(ctx context.Context, name string, ids []RunID,
 		return nil, err
 	}
 	return x.endedOf(&record, name, len(ids))
+}
+
+// outcomes reads how runs have ended.
+func (x *execution) outcomes(ctx context.Context, ids []RunID) (outcomes []store.RunOutcome, err error) {
+	err = stepsOf{x}.Insist(ctx, func(ctx context.Context) (err error) {
+		outcomes, err = x.w.store.Outcomes(ctx, ids)
+		return err
+	})
+	return outcomes, err
 }
 
 // endedOf reads how children have ended from what is recorded.
@@ -302,7 +319,7 @@ func DependsOn(conditions ...store.Condition) Option {
 }
 
 // OnSuccess is met when all of the runs have succeeded. One that is cancelled or deleted cancels
-// the dependent; one that is dead holds it.
+// the dependent; one that is dead holds it, or cancels it too with OnSuccess(…).CancelOnDead().
 func OnSuccess(ids ...RunID) store.Condition {
 	return store.Condition{Want: store.WantSucceeded, Runs: ids}
 }
@@ -322,12 +339,7 @@ func OnFailure(ids ...RunID) store.Condition {
 // that is dead or cancelled gives an *EndedError. Retention keeps a succeeded source until this run has
 // ended.
 func (j ReturningJob[A, R]) ResultOf(ctx context.Context, run AnyRun, id RunID) (result R, err error) {
-	x := run.underWay()
-	var outcomes []store.RunOutcome
-	err = stepsOf{x}.Insist(ctx, func(ctx context.Context) (err error) {
-		outcomes, err = x.w.store.Outcomes(ctx, []RunID{id})
-		return err
-	})
+	outcomes, err := run.underWay().outcomes(ctx, []RunID{id})
 	switch {
 	case err != nil:
 		return result, fmt.Errorf("result of run %s: %w", id, err)

@@ -13,7 +13,7 @@ import (
 // default; passed to New or Enqueue it applies to that run only, passed to
 // AddSchedule to the schedule's runs. At, After, ExpiresAt, LimitedBy, DependsOn,
 // InBatch and the keys are for a run only; Retry, RetryArgsFor, DeadOnMisfit, RetryArgs, Retention,
-// MaxConcurrent, Alias, WithCodec and Redacted for a job only; and some are for a schedule only.
+// MaxConcurrent, Alias, OnDead, WithCodec and Redacted for a job only; and some are for a schedule only.
 type Option struct {
 	name  string
 	scope scope
@@ -54,6 +54,7 @@ type policy struct {
 	codec       Codec        // of a job; nil: none
 	steps       []StepOption // of a job
 	redacted    []string     // of a job: paths
+	onDead      *Job[Death]  // of a job; nil: the worker's
 	key         store.Key
 	keyedBy     []string   // the options that gave the key
 	plan        store.Plan // of a schedule

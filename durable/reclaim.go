@@ -125,6 +125,7 @@ func (w *Worker) reclaimed(ctx context.Context, done store.ReclaimResult) {
 		switch run.State {
 		case Dead:
 			log.Error("run is dead: its worker crashed", "event", "run.dead_by_crash")
+			poke(w.deaths)
 			w.announceEnd(ctx, run.ID, w.config.Elapsed())
 		case Cancelled:
 			log.Info("run cancelled as requested: the lease of its worker expired", "event", "run.cancelled")

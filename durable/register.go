@@ -17,6 +17,7 @@ type registration struct {
 	limits      limitUses
 	retry       RetryPolicy
 	codec       Codec
+	onDead      *Job[Death]
 	stepOptions []StepOption
 	call        func(ctx context.Context, x *execution) error
 	check       func(args []byte) error // whether they fit
@@ -32,7 +33,7 @@ func Register[A any](w *Worker, job Job[A], handler func(ctx context.Context, ru
 		retry = w.config.Retry
 	}
 	misfits := job.policy.misfits()
-	w.register(job.fault, handler == nil, registration{info: job.Info(), aliases: job.policy.aliases, limits: job.policy.limits, retry: retry, codec: job.policy.codec, stepOptions: job.policy.steps,
+	w.register(job.fault, handler == nil, registration{info: job.Info(), aliases: job.policy.aliases, limits: job.policy.limits, retry: retry, codec: job.policy.codec, onDead: job.policy.onDead, stepOptions: job.policy.steps,
 		call: func(ctx context.Context, x *execution) error {
 			run, args := Run[A]{RunInfo: x.runInfo(), execution: x}, x.run.Args
 			if x.codec != nil {

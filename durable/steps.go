@@ -196,21 +196,33 @@ func (x *execution) step(ctx context.Context, name string, options []StepOption,
 		}
 		fresh.Name, fresh.Tries = known.Name, known.Tries
 	}
+	return x.executeStep(ctx, name, fresh, policy, do)
+}
+
+// executeStep executes a step once and stores its result.
+func (x *execution) executeStep(ctx context.Context, name string, fresh store.NewStep, policy stepPolicy, do func(context.Context) ([]byte, error)) ([]byte, error) {
+	within, ended := x.observeStep(ctx, name, fresh.Tries+1)
+	result, failed := observe.StepError, errExitedStep
+	defer func() { ended(result, failed) }() // also when do panics
 	began := x.w.config.Elapsed()
-	value, err := x.tryStep(ctx, policy, do)
+	value, err := x.tryStep(within, policy, do)
 	fresh.Took = x.w.config.Elapsed() - began
-	if err != nil {
-		return nil, x.stepFailed(ctx, fresh, policy, err)
-	}
-	if fresh.Value, err = x.book().Sealed(name, value); err != nil {
+	if failed = err; err != nil {
+		result, err = x.stepFailed(ctx, fresh, policy, err)
 		return nil, err
 	}
-	record, err := x.record(ctx, fresh)
-	if err != nil {
-		return nil, err
+	if fresh.Value, failed = x.book().Sealed(name, value); failed != nil {
+		return nil, failed
 	}
+	var record store.StepRecord
+	if record, failed = x.record(ctx, fresh); failed != nil {
+		return nil, failed
+	}
+	result = observe.StepDone
 	return x.resultOf(record, name)
 }
+
+var errExitedStep = errors.New("the step has panicked, or ended its goroutine")
 
 // record stores a step that was executed, and counts it.
 func (x *execution) record(ctx context.Context, fresh store.NewStep) (store.StepRecord, error) {
@@ -268,19 +280,19 @@ func (x *execution) resultOf(step store.StepRecord, name string) ([]byte, error)
 	}
 }
 
-// stepFailed decides what an error of a step means.
-func (x *execution) stepFailed(ctx context.Context, fresh store.NewStep, policy stepPolicy, err error) error {
+// stepFailed decides what an error of a step means, and what the step returns.
+func (x *execution) stepFailed(ctx context.Context, fresh store.NewStep, policy stepPolicy, err error) (observe.StepResult, error) {
 	asked := askedFor(err)
 	unstorable := (*unstorableError)(nil)
 	switch {
 	case errors.As(err, &unstorable):
-		return unstorable.error
+		return observe.StepError, unstorable.error
 	case ctx.Err() != nil, stepping.ParkedAt(err) != nil, Final(err): // interrupted; or of a step within it
-		return err
+		return observe.StepError, err
 	case asked != nil && asked.kind != store.Failure && asked.kind != store.Death,
 		policy.attempts == 0 && (asked == nil || asked.kind != store.Death):
 		x.counts.Stepped(observe.StepError)
-		return err
+		return observe.StepError, err
 	}
 	fresh.Tries = min(fresh.Tries+1, store.MaxStepTries)
 	fresh.Error, fresh.Code = storable.Text(errorText(err), store.MaxErrorSize), storable.Text(codeOf(err), store.MaxNoteSize)
@@ -289,17 +301,17 @@ func (x *execution) stepFailed(ctx context.Context, fresh store.NewStep, policy 
 	}
 	record, failed := x.record(ctx, fresh)
 	if failed != nil {
-		return failed
+		return observe.StepError, failed
 	}
 	if record.Kind != store.StepTried {
 		_, err := x.resultOf(record, fresh.Name)
-		return err
+		return observe.StepFailed, err
 	}
 	delay := min(max(retryDelay(policy.retry, fresh.Tries, err), 0), store.MaxDelay)
 	if asked != nil {
 		delay = min(asked.after, store.MaxDelay)
 	}
-	return x.book().Park(ctx, fresh.Name, delay)
+	return observe.StepTried, x.book().Park(ctx, fresh.Name, delay)
 }
 
 // stepIn is step in a caller's transaction.
@@ -320,19 +332,29 @@ func (x *execution) stepIn(ctx context.Context, tx Tx, name string, do func(cont
 	case found && known.Kind != store.StepTried:
 		return x.resultOf(known, name)
 	}
+	return x.executeStepIn(ctx, tx, name, known.Tries+1, do)
+}
+
+// executeStepIn executes a step and stores its result in a caller's transaction.
+func (x *execution) executeStepIn(ctx context.Context, tx Tx, name string, try int, do func(context.Context) ([]byte, error)) (value []byte, failed error) {
+	within, ended := x.observeStep(ctx, name, try)
+	result := observe.StepError
+	failed = errExitedStep
+	defer func() { ended(result, failed) }() // also when do panics
 	began := x.w.config.Elapsed()
-	value, err := do(ctx)
-	if err != nil {
+	value, failed = do(within)
+	if failed != nil {
 		x.counts.Stepped(observe.StepError)
-		return nil, err
+		return nil, failed
 	}
 	fresh := store.NewStep{Holder: x.holder(), Name: name, Kind: store.StepDone, Took: x.w.config.Elapsed() - began}
-	if fresh.Value, err = x.book().Sealed(name, value); err != nil {
-		return nil, err
+	if fresh.Value, failed = x.book().Sealed(name, value); failed != nil {
+		return nil, failed
 	}
 	if err := tx.RecordStep(ctx, fresh); err != nil {
 		return nil, fmt.Errorf("step %q: %w", name, err)
 	}
+	result = observe.StepDone
 	x.counts.Stepped(observe.StepDone)
 	return value, nil
 }

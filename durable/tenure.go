@@ -41,7 +41,7 @@ func NewWorker(db Store, config WorkerConfig) *Worker {
 	config.Middleware = slices.Clone(config.Middleware)
 	w := &Worker{store: db, config: config, jobs: map[string]registration{}, aliases: map[string]string{}, limits: map[string]store.Limit{},
 		hurry: make(chan struct{}, 1), cancelRequests: make(chan struct{}, 1), changes: make(chan struct{}, 1),
-		back: make(chan struct{}, 1), replaced: make(chan struct{}, 1), id: store.WorkerID{Name: config.Name, Instance: uuid.New()}}
+		back: make(chan struct{}, 1), deaths: make(chan struct{}, 1), replaced: make(chan struct{}, 1), id: store.WorkerID{Name: config.Name, Instance: uuid.New()}}
 	w.waits.Init()
 	w.releaser = stepping.NewReleaser()
 	w.failures.signal = make(chan struct{}, 1)
@@ -116,6 +116,7 @@ func (w *Worker) work(ctx context.Context) error {
 	asking.Go(func() { w.poller.Run(ctx); w.claimer.resign(ctx); w.claimer.stop() })
 	asking.Go(func() { w.reclaimLoop(ctx) })
 	asking.Go(func() { w.releaseLoop(ctx) })
+	asking.Go(func() { w.deathLoop(ctx) })
 	asking.Go(func() { w.materializeLoop(ctx) })
 	asking.Go(func() { w.declareLoop(ctx) })
 	asking.Go(func() { w.sweepLoop(ctx) })
@@ -268,7 +269,11 @@ func (w *Worker) listenLoop(ctx context.Context) {
 
 // hear handles a signal and ignores the kinds that a worker does not use.
 func (w *Worker) hear(signal store.Signal) {
-	w.listens.Store(true)
+	if !w.listens.Swap(true) { // something may have come before the listener was up
+		w.wake()
+		poke(w.changes)
+		w.releaser.Notice()
+	}
 	switch signal.Kind {
 	case store.RunsDue:
 		if signal.Due.Lane != 0 && !w.named.Load() {

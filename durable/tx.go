@@ -67,6 +67,19 @@ func (r *Run[A]) Enqueue(ctx context.Context, runs ...NewRun) ([]Receipt, error)
 	return client.Enqueue(ctx, runs...)
 }
 
+// Send makes a Run a store.Sender, for Job.Send and Job.SendTo: the input is stored only while this
+// run still belongs to the claim; otherwise Send returns lease.ErrLost. A handler that is executed
+// again sends the same input again, which changes nothing. So send what is recorded, and neither a time
+// nor a random value: another value under the same name is ErrConflict. While a transaction of the
+// handler's own has locked the run, Send fails with ErrConflict.
+func (r *Run[A]) Send(ctx context.Context, input store.NewInput) (store.SendReceipt, error) {
+	if err := r.execution.open(ctx); err != nil {
+		return store.SendReceipt{}, err
+	}
+	input.Under = r.holder()
+	return r.execution.w.store.Send(ctx, input)
+}
+
 // underRun enqueues only while a run is its holder's.
 type underRun struct {
 	store  Store

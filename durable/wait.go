@@ -36,7 +36,7 @@ func Receive[T any](ctx context.Context, run AnyRun, name string, timeout time.D
 	x := run.underWay()
 	var value T
 	if timeout < 0 {
-		return value, fmt.Errorf("%w: receive %q: timeout %v: want 0 for none, or more", ErrInvalid, name, timeout)
+		return value, negativeTimeout(name, timeout)
 	}
 	input, err := x.book().Receive(ctx, name, timeout)
 	switch {
@@ -55,6 +55,137 @@ func Receive[T any](ctx context.Context, run AnyRun, name string, timeout time.D
 	return value, nil
 }
 
+func negativeTimeout(name string, timeout time.Duration) error {
+	return fmt.Errorf("%w: receive %q: timeout %v: want 0 for none, or more", ErrInvalid, name, timeout)
+}
+
+// Wait is one of the waits of First.
+type Wait struct {
+	name  string
+	begin func(ctx context.Context, x *execution) (stepping.Wait, error)
+}
+
+// WaitInput waits for an input, as Receive does: it is over when the input has come, or when its
+// timeout has passed.
+func WaitInput(name string, timeout time.Duration) Wait {
+	return Wait{name, func(ctx context.Context, x *execution) (stepping.Wait, error) {
+		if timeout < 0 {
+			return stepping.Wait{}, negativeTimeout(name, timeout)
+		}
+		return x.book().BeginInput(ctx, name, timeout)
+	}}
+}
+
+// WaitSleep waits for d to pass, as Run.Sleep does.
+func WaitSleep(name string, d time.Duration) Wait {
+	return sleeping(store.NewWait{Name: name, Kind: store.StepSleep, For: max(d, 0)})
+}
+
+// WaitUntil waits for an instant on the store's clock, as Run.SleepUntil does.
+func WaitUntil(name string, t time.Time) Wait {
+	return sleeping(store.NewWait{Name: name, Kind: store.StepSleep, Until: t})
+}
+
+func sleeping(wait store.NewWait) Wait {
+	return Wait{wait.Name, func(ctx context.Context, x *execution) (stepping.Wait, error) {
+		return x.book().BeginSleep(ctx, wait)
+	}}
+}
+
+// WaitCall enqueues a child and waits for its end, as Call does.
+func (j ReturningJob[A, R]) WaitCall(name string, args A, options ...Option) Wait {
+	return Wait{name, func(ctx context.Context, x *execution) (stepping.Wait, error) {
+		return x.beginCall(ctx, name, func() []NewRun { return j.childrenOf(x.run.ID, name, []A{args}, options) })
+	}}
+}
+
+// First waits until one of several waits is over, and returns the name of the one that was over
+// first. It is recorded under name, so every execution gets the same answer. While none is over, the
+// run has no slot and no lease: First returns an error, the park, as Sleep does.
+//
+// Each wait is begun as Receive, Sleep or Call of its name would begin it. First gives no value: call
+// that function, with the same name and arguments, for the input, the child's result, or its error.
+// The other waits continue, and may be waited for again, in another First too: so a run that waits
+// a week for an approval can send a reminder each day. Those that are not are left: a child that
+// is not called any more is not cancelled.
+//
+// If several are over, the earliest counts, by the store's clock.
+func First(ctx context.Context, run AnyRun, name string, waits ...Wait) (string, error) {
+	text, err := run.underWay().first(ctx, name, waits)
+	return decodeStep[string](name, text, err)
+}
+
+func (x *execution) first(ctx context.Context, name string, waits []Wait) ([]byte, error) {
+	names := map[string]bool{name: true}
+	for i := range waits {
+		if names[waits[i].name] {
+			return nil, fmt.Errorf("%w: first %q: the name %q is used twice: give each wait, and First, its own", ErrInvalid, name, waits[i].name)
+		}
+		names[waits[i].name] = true
+	}
+	if len(waits) == 0 {
+		return nil, fmt.Errorf("%w: first %q: want at least one wait", ErrInvalid, name)
+	}
+	known, err := x.book().Begin(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if known != nil {
+		return x.resultOf(*known, name)
+	}
+	begun := make([]stepping.Wait, len(waits))
+	for i := range waits {
+		begun[i], err = waits[i].begin(ctx, x)
+		if err != nil {
+			return nil, fmt.Errorf("first %q: %w", name, err)
+		}
+	}
+	winner, err := x.book().First(ctx, name, begun)
+	if err != nil {
+		return nil, err
+	}
+	record, err := x.recordValue(ctx, store.NewStep{Name: name, Kind: store.StepDone}, winner)
+	if err != nil {
+		return nil, err
+	}
+	return x.resultOf(record, name)
+}
+
+// beginCall begins to wait for a child as Call does, but does not wait for its end.
+func (x *execution) beginCall(ctx context.Context, name string, build func() []NewRun) (stepping.Wait, error) {
+	wait := stepping.Wait{Name: name, Kind: store.StepChildren}
+	known, err := x.book().Recorded(ctx, name)
+	if err == nil && known == nil {
+		known, err = x.enqueueChildren(ctx, name, 1, build)
+	}
+	if err != nil {
+		return wait, err
+	}
+	switch known.Kind {
+	case store.StepDone, store.StepFailed:
+		wait.Over, wait.At = true, known.At
+		return wait, nil
+	case store.StepChildren:
+	default:
+		return wait, notACall(name, known.Kind)
+	}
+	if known.Tries != 1 {
+		return wait, otherChildren(name, known.Tries, 1)
+	}
+	outcomes, err := x.outcomes(ctx, childIDs(x.run.ID, name, 1))
+	if err != nil {
+		return wait, fmt.Errorf("call %q: %w", name, err)
+	}
+	wait.Over = !outcomes[0].Found || outcomes[0].State.Terminal()
+	switch {
+	case outcomes[0].Found:
+		wait.At = outcomes[0].FinishedAt
+	case wait.Over: // it was deleted; when is not known
+		wait.At = x.book().Now()
+	}
+	return wait, nil
+}
+
 // Parallel executes functions concurrently and waits for all of them. Each is a branch of the
 // handler by itself: when one is parked, at a Receive for instance, the others continue to their ends
 // before the run is put back. Steps in different functions need different names, as everywhere.
@@ -66,8 +197,8 @@ func Parallel(ctx context.Context, run AnyRun, branches ...func(ctx context.Cont
 	return run.underWay().book().Parallel(ctx, branches)
 }
 
-// Send sends a value to a run of the job under a name, through a Client, a Store, or a store bound
-// to your transaction, and makes the run due if it waits for it. The first value of a name counts:
+// Send sends a value to a run of the job under a name, through a Client, a Store, a store bound to
+// your transaction, or the Run of a handler, and makes the run due if it waits for it. The first value of a name counts:
 // the same again is no error, another is ErrConflict, and so is one for a run that has ended or
 // has given up waiting. A run that does not exist is ErrNotFound.
 func (j Job[A]) Send(ctx context.Context, to store.Sender, id RunID, name string, value any) (store.SendReceipt, error) {
@@ -131,5 +262,8 @@ func (w *Worker) release(ctx context.Context, looks []store.Look) (store.Release
 	result, err := w.store.Release(bounded, store.ReleaseRequest{Look: looks, Limit: stepping.MostTaken})
 	w.observeCall(err)
 	w.config.Tally.Released(result.Released)
+	if result.Released > 0 && w.debug() {
+		w.config.Logger.Debug("runs are due whose waits are over", "event", "run.released", "runs", result.Released)
+	}
 	return result, err
 }

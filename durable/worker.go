@@ -41,6 +41,7 @@ type Worker struct {
 	cancelRequests chan struct{} // signals that the cancellation of runs in hand may have been requested
 	changes        chan struct{} // signals that schedules may have changed; they are evaluated at most once a poll interval
 	back           chan struct{} // signals that the store answers again
+	deaths         chan struct{} // signals that a run of this worker has died
 	replaced       chan struct{} // signals that another server answers: what was declared may be gone
 
 	executors executors
@@ -78,6 +79,7 @@ func (w *Worker) allFaults() error {
 		faults = append(faults, errors.New("the store is nil"))
 	}
 	faults = append(faults, w.aliasFaults()...)
+	faults = append(faults, w.deathFaults()...)
 	if len(w.jobs) == 0 {
 		faults = append(faults, errors.New("no job is registered: call durable.Register before Worker.Run"))
 	}

@@ -19,6 +19,7 @@ type enqueueVerb struct {
 	Args        string         `default:"{}" help:"Args as JSON; - reads standard input."`
 	In          *time.Duration `xor:"due" help:"Delay before the run is due, such as 5m."`
 	At          *timestamp     `xor:"due" help:"Time at which the run is due, such as 2030-01-31T08:00:00Z."`
+	DependsOn   []string       `xor:"due" sep:"none" placeholder:"[CONDITION:]RUN,…" help:"Runs that must have ended before the run is due, by their ids or the first 8 or more characters of them. CONDITION is success (the default: all have succeeded), end (all have ended) or failure (one is dead, cancelled or deleted). Repeatable: all conditions are wanted."`
 	Queue       *string        `help:"Queue. Default: the job's."`
 	Priority    *int           `help:"Priority, -4 to 4, larger first. Default: the job's."`
 	MaxAttempts *int           `help:"Number of attempts before the run is dead. Default: the job's."`
@@ -54,12 +55,9 @@ func (v enqueueVerb) Run(ctx context.Context, p *program) error {
 			return fmt.Errorf("read args: %w", err)
 		}
 	}
-	id := durable.NewRunID()
-	if v.ID != "" {
-		var err error
-		if id, err = durable.ParseRunID(string(v.ID)); err != nil {
-			return usage("--id: %w", err)
-		}
+	id, err := v.id()
+	if err != nil {
+		return err
 	}
 	for flag, at := range map[string]*timestamp{"--at": v.At, "--expires-at": v.ExpiresAt} {
 		if at != nil && time.Time(*at).IsZero() { // which elsewhere says that there is none
@@ -82,7 +80,11 @@ func (v enqueueVerb) Run(ctx context.Context, p *program) error {
 		if err != nil {
 			return err
 		}
-		run := durable.RunOf(job, args, slices.Concat(v.options(), keys, limits)...)
+		conditions, err := v.conditions(ctx, o)
+		if err != nil {
+			return err
+		}
+		run := durable.RunOf(job, args, slices.Concat(v.options(), keys, limits, conditions)...)
 		run.ID = id
 		stored, err := o.Enqueue(ctx, run)
 		if err != nil {
@@ -105,6 +107,18 @@ func (v enqueueVerb) Run(ctx context.Context, p *program) error {
 		record, err := waitFor(ctx, o.Operator, stored.ID, 0)
 		return errors.Join(err, record.Ended())
 	})
+}
+
+// id is the id that the run gets.
+func (v enqueueVerb) id() (durable.RunID, error) {
+	if v.ID == "" {
+		return durable.NewRunID(), nil
+	}
+	id, err := durable.ParseRunID(string(v.ID))
+	if err != nil {
+		return id, usage("--id: %w", err)
+	}
+	return id, nil
 }
 
 // declared returns the job's policy. With --force a job may be unknown.
@@ -136,6 +150,18 @@ func (v enqueueVerb) options() []durable.Option {
 		options = append(options, durable.Metadata(v.Meta))
 	}
 	return options
+}
+
+// conditions are what the run depends on.
+func (v enqueueVerb) conditions(ctx context.Context, o *operate.Actor) (options []durable.Option, err error) {
+	found, err := o.Dependencies(ctx, v.DependsOn...)
+	if err != nil {
+		return nil, fmt.Errorf("--depends-on: %w", err)
+	}
+	for i := range found {
+		options = append(options, durable.DependsOn(found[i].Condition()))
+	}
+	return options, nil
 }
 
 // given adds the option of a flag that was given.

@@ -22,7 +22,7 @@ type grammar struct {
 	Demo        demoVerb        `cmd:"" help:"Run sample work on an embedded database in a temporary folder. Exits on its own."`
 	Migrate     migrateVerb     `cmd:"" help:"Migrate the database's schema, or show its version."`
 	Enqueue     enqueueVerb     `cmd:"" help:"Enqueue a run of a job, and print its id."`
-	Runs        runsVerb        `cmd:"" help:"List, show, explain, wait for, send inputs to, cancel, retry, acknowledge, delete and rerun runs."`
+	Runs        runsVerb        `cmd:"" help:"List, show, explain, wait for, send inputs to, cancel, retry, release, acknowledge, delete and rerun runs."`
 	Batches     batchesVerb     `cmd:"" help:"List, show, wait for, close, cancel and retry batches."`
 	Problems    problemsVerb    `cmd:"" help:"List dead runs in groups; retry, acknowledge or delete a group."`
 	Stats       statsVerb       `cmd:"" help:"Show what workers have done over time."`
@@ -48,6 +48,7 @@ func newGrammar() *grammar {
 	g := &grammar{}
 	runs, problems := &g.Runs, &g.Problems
 	runs.Cancel.Action, runs.Retry.Action = store.CancelRuns, store.RetryRuns
+	runs.Release.Action = store.ReleaseRuns
 	runs.Acknowledge.Action, runs.Delete.Action = store.AcknowledgeRuns, store.DeleteRuns
 	problems.Retry.Action, problems.Acknowledge.Action, problems.Delete.Action = store.RetryRuns, store.AcknowledgeRuns, store.DeleteRuns
 	return g

@@ -24,7 +24,8 @@ type runsVerb struct {
 	Wait        runsWaitVerb    `cmd:"" help:"Wait until a run has ended. Exits 0 if it succeeded, 3 if it is dead or cancelled, 4 after --timeout."`
 	Count       runsCountVerb   `cmd:"" help:"Count runs by state. Large counts may be lower bounds (10000+) or estimates (about)."`
 	Cancel      runsChangeVerb  `cmd:"" help:"Cancel runs. A running one is asked to stop; it ends cancelled unless its handler returns success or a permanent failure."`
-	Retry       runsChangeVerb  `cmd:"" help:"Make dead or cancelled runs pending again, with a full set of attempts."`
+	Retry       runsRetryVerb   `cmd:"" help:"Make dead or cancelled runs pending again, with a full set of attempts."`
+	Release     runsChangeVerb  `cmd:"" help:"Make runs due that depend on others, without waiting for their conditions any longer."`
 	Acknowledge runsChangeVerb  `cmd:"" help:"Take dead runs off the list of problems. They stay dead."`
 	Delete      runsChangeVerb  `cmd:"" help:"Delete runs that are not running."`
 	Rerun       runsRerunVerb   `cmd:"" help:"Enqueue a copy of an earlier run, and print its id."`
@@ -84,14 +85,14 @@ func (v runsListVerb) Run(ctx context.Context, p *program) error {
 // Run prints one run.
 func (v runsShowVerb) Run(ctx context.Context, p *program) error {
 	return p.withRun(ctx, v.ID, func(ctx context.Context, o *operate.Actor, id durable.RunID) error {
-		record, err := o.Run(ctx, id)
+		run, err := o.RunWithLinks(ctx, id)
 		if err != nil {
 			return err
 		}
 		if v.JSON {
-			return p.printJSON(record)
+			return p.printJSON(run)
 		}
-		steps, err := o.StepsOf(ctx, &record)
+		steps, err := o.StepsOf(ctx, &run.Record)
 		if err != nil {
 			return err
 		}
@@ -99,7 +100,7 @@ func (v runsShowVerb) Run(ctx context.Context, p *program) error {
 		if v.Full {
 			texts = allTexts
 		}
-		return p.printRun(record, p.now(), texts, stepRows(&steps)...)
+		return p.printRun(run.Record, p.now(), texts, append(stepRows(&steps), linkRows(&run.RunLinks)...)...)
 	})
 }
 
@@ -176,6 +177,8 @@ type filterFlags struct {
 	Tag        word     `placeholder:"TAG" help:"Only runs with this tag."`
 	Key        word     `placeholder:"KEY" help:"Only runs enqueued with this unique key."`
 	Schedule   word     `placeholder:"NAME" help:"Only runs of this schedule."`
+	Parent     word     `placeholder:"RUN" help:"Only children of this run."`
+	WaitingOn  word     `placeholder:"RUN" help:"Only runs that wait for this one, on which they depend."`
 	Worker     word     `placeholder:"NAME" help:"Only runs that this worker is executing, or executed last."`
 	Error      word     `placeholder:"TEXT" help:"Only runs whose error contains this text."`
 	Args       word     `placeholder:"TEXT" help:"Only runs whose args, as they are stored, contain this text."`
@@ -187,7 +190,7 @@ type filterFlags struct {
 
 // given reports whether any of the flags is.
 func (f *filterFlags) given() bool {
-	return len(f.State)+len(f.Job)+len(f.Queue) > 0 || f.Tag+f.Key+f.Schedule+f.Worker+f.Error+f.Args != "" || f.Meta != nil ||
+	return len(f.State)+len(f.Job)+len(f.Queue) > 0 || f.Tag+f.Key+f.Schedule+f.Parent+f.WaitingOn+f.Worker+f.Error+f.Args != "" || f.Meta != nil ||
 		f.Since != nil || f.Until != nil || f.EndedSince != nil
 }
 
@@ -202,6 +205,23 @@ func (f *filterFlags) filter(now time.Time) (durable.Filter, error) {
 			return filter, usage("--state: %w", err)
 		}
 		filter.States = append(filter.States, state)
+	}
+	for _, link := range []struct {
+		flag string
+		text word
+		id   *durable.RunID
+	}{{"--parent", f.Parent, &filter.Parent}, {"--waiting-on", f.WaitingOn, &filter.WaitingOn}} {
+		if link.text == "" {
+			continue
+		}
+		id, err := durable.ParseRunID(string(link.text))
+		if err != nil {
+			return filter, usage("%s: %w", link.flag, err)
+		}
+		if id == (durable.RunID{}) { // which would mean any
+			return filter, usage("%s: no run has the id %s", link.flag, id)
+		}
+		*link.id = id
 	}
 	return filter, nil
 }
@@ -253,4 +273,59 @@ func waitFor(ctx context.Context, o *operate.Operator, id durable.RunID, timeout
 		defer cancel()
 	}
 	return o.Wait(ctx, id)
+}
+
+// linksShown bounds the runs of one kind that runs show names.
+const linksShown = 20
+
+// linkRows are what runs show says of the runs that one has to do with.
+func linkRows(links *operate.RunLinks) (rows [][2]string) {
+	if parent := links.Parent; parent != nil {
+		rows = append(rows, [2]string{"child of", fmt.Sprintf("%s, in its step %s", otherText(parent.Run, parent.Job, parent.State), parent.Step)})
+	}
+	sources, children := links.MoreSources, operate.Figure{}
+	if len(links.Children) > 0 {
+		sources, children = children, sources
+	}
+	rows = append(rows, linkList("depends on", links.DependsOn, sources)...)
+	rows = append(rows, linkList("child", links.Children, children)...)
+	return append(rows, linkList("dependent", links.Dependents, links.MoreDependents)...)
+}
+
+// linkList are the rows of one kind, and how many more there are.
+func linkList(name string, links []operate.Link, more operate.Figure) (rows [][2]string) {
+	for i := range links[:min(len(links), linksShown)] {
+		rows = append(rows, [2]string{name, linkText(&links[i])})
+	}
+	left := max(0, len(links)-linksShown) + int(more.N)
+	switch {
+	case left == 0:
+		return rows
+	case more.Is == operate.AtLeast:
+		return append(rows, [2]string{"", fmt.Sprintf("and at least %d more", left)})
+	default:
+		return append(rows, [2]string{"", fmt.Sprintf("and %d more", left)})
+	}
+}
+
+func linkText(link *operate.Link) string {
+	text := otherText(link.Run, link.Job, link.State)
+	if link.Step != nil {
+		return text + ", in the step " + *link.Step
+	}
+	condition := string(*link.On)
+	if link.AnyOf != 0 {
+		condition += " of any"
+	}
+	if link.Met {
+		return fmt.Sprintf("%s, on %s: met", text, condition)
+	}
+	return fmt.Sprintf("%s, on %s: not met", text, condition)
+}
+
+func otherText(id store.RunID, job *string, state *store.State) string {
+	if state == nil {
+		return id.String() + " (deleted)"
+	}
+	return fmt.Sprintf("%s (%s, %s)", id, *job, *state)
 }

@@ -19,7 +19,7 @@ type changeFlags struct {
 	filterFlags
 
 	Cursor word   `placeholder:"CURSOR" help:"With --all: continue a bulk change that stopped (its \"next\")."`
-	All    bool   `help:"Apply to all runs that match the filters, instead of to ids. Without --state: cancel applies to pending and running runs, retry to dead and cancelled ones, acknowledge to dead ones, and delete to those that have ended; to delete pending runs, add --state pending."`
+	All    bool   `help:"Apply to all runs that match the filters, instead of to ids. Without --state: cancel applies to pending and running runs, retry to dead and cancelled ones, acknowledge to dead ones, release to pending ones, and delete to those that have ended; to delete pending runs, add --state pending."`
 	Yes    bool   `help:"Confirm a bulk change (required with --all)."`
 	DryRun bool   `help:"With --all: print what would be changed, and change nothing."`
 	Reason string `help:"Reason, recorded in the audit log and with cancelled runs."`
@@ -31,6 +31,11 @@ type (
 		changeFlags
 
 		Action store.RunAction `kong:"-"` // what it does with the runs: see newGrammar
+	}
+	runsRetryVerb struct {
+		runsChangeVerb
+
+		WithDependents bool `help:"Retry one run together with the dependents that its failure has cancelled, at most 1000 of them; run it again for those that are left."`
 	}
 	runsRerunVerb struct {
 		ID   string         `arg:"" help:"Id of the run, or its first 8 or more characters."`
@@ -273,4 +278,44 @@ func number(c store.Count) string {
 	default:
 		return fmt.Sprint(c.N)
 	}
+}
+
+// Run retries the runs that the flags name, or one with its dependents.
+func (v runsRetryVerb) Run(ctx context.Context, p *program) error {
+	if !v.WithDependents {
+		return v.runsChangeVerb.Run(ctx, p)
+	}
+	if bulk, err := v.bulk(); err != nil {
+		return err
+	} else if bulk || len(v.ID) != 1 {
+		return usage("--with-dependents: want the id of one run")
+	}
+	if err := checkIDs(v.ID...); err != nil {
+		return err
+	}
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
+		ids, err := findIDs(ctx, o, v.ID)
+		if err != nil {
+			return err
+		}
+		retried, err := o.RetryWithDependents(ctx, v.Reason, ids[0])
+		if err != nil {
+			return err
+		}
+		if err := p.printRetried(retried, v.JSON); err != nil {
+			return err
+		}
+		return retried.Refused(store.RetryRuns)
+	})
+}
+
+func (p *program) printRetried(retried operate.RetriedRuns, asJSON bool) error {
+	if asJSON {
+		return p.printJSON(retried)
+	}
+	if err := p.printChanged(retried.ChangedRuns, false); err != nil || retried.Left.N == 0 {
+		return err
+	}
+	_, err := fmt.Fprintf(p.stderr, "%s dependents are left: run the command again\n", number(retried.Left))
+	return err
 }

@@ -34,6 +34,10 @@ type Hooks struct {
 	// returned. Runs that are handed back or cancelled before they begin are not
 	// executed.
 	Execute func(ctx context.Context, start ExecuteStart) (context.Context, func(ExecuteEnd))
+	// Step is called before a step of a handler is executed; a step whose result is stored is
+	// not. The returned context is the step's and must come from ctx; nil means ctx. The returned
+	// function, which may be nil, is called when the step has been executed and recorded.
+	Step func(ctx context.Context, start StepStart) (context.Context, func(StepEnd))
 	// StoreCalled is called after a worker's call of the store, for the verbs
 	// that StoreCall names. It is not called for sweeps, reports, signals and
 	// queries for cancelled runs.
@@ -76,12 +80,34 @@ type ExecuteStart struct {
 // returned nil counts as a success here.
 type ExecuteEnd struct {
 	Outcome store.Outcome
+	// Parks are the waits because of which the run is put back, if Outcome is Snoozed.
+	Parks []Park
+}
+
+// Park is a wait, or a step that is tried again, because of which a run is put back.
+type Park struct {
+	Step string         // its name
+	Kind store.StepKind // StepSleep, StepInput, StepChildren, or StepTried
+	In   time.Duration  // until it ends by itself; negative: it does not
+}
+
+// StepStart is the execution of a step that begins.
+type StepStart struct {
+	Run  store.RunInfo
+	Name string
+	Try  int // 1 is the first; more than that only if the step has attempts of its own
+}
+
+// StepEnd is how the execution of a step ended.
+type StepEnd struct {
+	Result StepResult
+	Err    error // of the step, or why its result was not recorded; nil if Result is StepDone
 }
 
 // StoreCall is one call of the store.
 type StoreCall struct {
-	Verb string // heads, claim, hand back, settle, reclaim, renew, materialize, reevaluate, declare, touch
-	Runs int    // claimed, sent to be settled, reclaimed or materialized; zero for the other verbs
+	Verb string // heads, claim, hand back, settle, reclaim, renew, record steps, release, materialize, reevaluate, declare, touch
+	Runs int    // claimed, sent to be settled, reclaimed, released or materialized, and steps recorded; zero for the other verbs
 	Took time.Duration
 	Err  error // nil: it succeeded
 	// Traces are those of up to 32 of the runs that a claim got, of the runs that have one.
@@ -98,6 +124,7 @@ type RunVerdict struct {
 	After   time.Duration // until the run is due again, for Failure, Snoozed and Misfit
 	Error   string        // that was stored, for Failure, Death and Cancellation
 	Err     error         // what the handler returned, or its panic, for Failure and Death; nil: not known
+	Parks   []Park        // the waits because of which the run is put back, for Snoozed; none: the handler asked for it
 }
 
 // RunFailure is an attempt that has failed.

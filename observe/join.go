@@ -14,6 +14,7 @@ func Join(a, b Hooks) Hooks {
 	return Hooks{
 		Enqueue:     nest(a.Enqueue, b.Enqueue),
 		Execute:     nest(a.Execute, b.Execute),
+		Step:        nest(a.Step, b.Step),
 		StoreCalled: both(a.StoreCalled, b.StoreCalled),
 		RunSettled:  both(a.RunSettled, b.RunSettled),
 		RunLost:     both(a.RunLost, b.RunLost),

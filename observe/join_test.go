@@ -28,6 +28,11 @@ func noting(lines *[]string, name string) observe.Hooks {
 			note("executes within " + within)
 			return context.WithValue(ctx, nameKey{}, within+name), func(observe.ExecuteEnd) { note("executed") }
 		},
+		Step: func(ctx context.Context, _ observe.StepStart) (context.Context, func(observe.StepEnd)) {
+			within, _ := ctx.Value(nameKey{}).(string)
+			note("steps within " + within)
+			return context.WithValue(ctx, nameKey{}, within+name), func(observe.StepEnd) { note("stepped") }
+		},
 		StoreCalled: func(observe.StoreCall) { note("called") },
 		RunSettled:  func(observe.RunVerdict) { note("settled") },
 		RunLost:     func(observe.RunLoss) { note("lost") },
@@ -45,6 +50,8 @@ func fire(h observe.Hooks) (trace, within string) {
 	_, enqueued := h.Enqueue(context.Background(), observe.EnqueueStart{Runs: runs})
 	enqueued(observe.EnqueueEnd{})
 	ctx, executed := h.Execute(context.Background(), observe.ExecuteStart{})
+	_, stepped := h.Step(ctx, observe.StepStart{})
+	stepped(observe.StepEnd{})
 	executed(observe.ExecuteEnd{})
 	h.StoreCalled(observe.StoreCall{})
 	h.RunSettled(observe.RunVerdict{})
@@ -64,7 +71,8 @@ func TestJoinCallsBoth(t *testing.T) {
 	trace, within := fire(observe.Join(noting(&lines, "a"), noting(&lines, "b")))
 	require.Equal(t, "ab", trace)
 	require.Equal(t, "ab", within)
-	require.Equal(t, []string{"b enqueued", "a enqueued", "a executes within ", "b executes within a", "b executed", "a executed",
+	require.Equal(t, []string{"b enqueued", "a enqueued", "a executes within ", "b executes within a",
+		"a steps within ab", "b steps within aba", "b stepped", "a stepped", "b executed", "a executed",
 		"a called", "b called", "a settled", "b settled", "a lost", "b lost", "a failed", "b failed",
 		"a decided", "b decided", "a ended", "b ended", "a asked", "b asked", "a degraded", "b degraded"}, lines)
 
@@ -73,7 +81,7 @@ func TestJoinCallsBoth(t *testing.T) {
 		trace, within = fire(one)
 		require.Equal(t, "a", trace)
 		require.Equal(t, "a", within)
-		require.Len(t, lines, 11)
+		require.Len(t, lines, 13)
 	}
 }
 

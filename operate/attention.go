@@ -18,6 +18,7 @@ type AttentionFacts struct {
 	Workers   []store.WorkerInfo
 	Survey    store.Survey
 	Dead      []store.Problem // that ended in the last hour, and are open
+	Held      []store.Hold    // dead runs that hold others
 	Schedules []store.ScheduleRecord
 	Limits    []store.LimitInfo
 	Pauses    map[string]store.Change // by queue: who has paused it
@@ -43,6 +44,7 @@ func Attend(facts AttentionFacts) []Attention {
 	items = append(items, f.attendLeases()...)
 	items = append(items, f.attendQueues(facts.Pauses)...)
 	items = append(items, attendDead(facts.Dead)...)
+	items = append(items, attendHeld(facts.Held, facts.Survey.At)...)
 	items = append(items, attendSchedules(facts.Schedules, facts.Survey.At)...)
 	items = append(items, attendLimits(facts.Limits, facts.Shut, facts.Survey.At)...)
 	items = append(items, attendLocks(facts.Locks, facts.Waits, facts.Survey.At)...)
@@ -286,7 +288,7 @@ func (o *Operator) ExamineAttention(ctx context.Context) (f store.Findings) {
 		}
 	}
 	if len(f) == 0 {
-		f.Fine("attention", "nothing waits for long, no runs died in the last hour, no handler is stuck, no lease was left behind")
+		f.Fine("attention", "nothing waits for long, no runs died in the last hour, none waits for the success of a dead one, no handler is stuck, no lease was left behind")
 	}
 	return f
 }
@@ -294,7 +296,7 @@ func (o *Operator) ExamineAttention(ctx context.Context) (f store.Findings) {
 // attentionNames are what each kind is about. Those that ExamineAttention reports are the
 // names of its findings.
 var attentionNames = map[AttentionKind]string{ //nolint:gochecknoglobals // a constant table
-	AttentionOverdue: "queues", AttentionPausedWithWork: "queues", AttentionIsolatedWaiting: "queues", AttentionDead: "problems",
+	AttentionOverdue: "queues", AttentionPausedWithWork: "queues", AttentionIsolatedWaiting: "queues", AttentionDead: "problems", AttentionHeld: "dependents",
 	AttentionStuck: "handlers", AttentionShortOfCPU: "cpu", AttentionExpiredLeases: "leases", AttentionScheduleLate: "schedules", AttentionLimitFull: "limits",
 	AttentionLimitFault: "limits", AttentionLimitShut: "limits", AttentionLockOverdue: "locks", AttentionScheduleFault: "schedules", AttentionScheduleOrphaned: "schedules",
 	AttentionUnserved: "jobs", AttentionNoWorkers: "workers", AttentionSilentWorkers: "workers",
@@ -311,4 +313,16 @@ func (a *Attention) hint() string {
 		return ""
 	}
 	return a.Next[0].Text
+}
+
+// attendHeld names the dead runs whose success others wait for.
+func attendHeld(held []store.Hold, now time.Time) (items []Attention) {
+	for i := range held {
+		hold := &held[i]
+		items = append(items, Attention{Kind: AttentionHeld, Level: store.Warning, Subject: hold.Run.String(), Job: hold.Job, Since: &hold.DeadSince, Count: &hold.Dependents,
+			Text: fmt.Sprintf("run %s of job %s has been dead for %s, and %s for its success", hold.Run, hold.Job, span(now.Sub(hold.DeadSince)),
+				counted(hold.Dependents, "run waits", "runs wait")),
+			Next: []Remedy{{"retry", RoleOperator, "retry it; what waits for it continues when it succeeds, and is cancelled when it is deleted", "runs retry " + hold.Run.String()}}})
+	}
+	return items
 }

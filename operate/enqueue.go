@@ -190,3 +190,77 @@ func inherited(metadata, given store.Metadata) store.Metadata {
 	maps.Copy(merged, given)
 	return merged
 }
+
+// On says how a run must have ended before those are due that depend on it.
+type On string
+
+// The words of conditions.
+const (
+	OnSuccess On = "success" // all of its runs have succeeded
+	OnEnd     On = "end"     // all of its runs have ended, in whatever way
+	OnFailure On = "failure" // one of its runs is dead, cancelled or deleted
+)
+
+var wants = map[On]store.Want{ //nolint:gochecknoglobals // a constant table
+	OnSuccess: store.WantSucceeded, OnEnd: store.WantEnded, OnFailure: store.WantFailed,
+}
+
+// onOf is the word of what is wanted.
+func onOf(want store.Want) On {
+	for on, wanted := range wants {
+		if wanted == want {
+			return on
+		}
+	}
+	return On(want.String())
+}
+
+// UnmarshalText reads the word of a condition.
+func (o *On) UnmarshalText(text []byte) error {
+	if _, known := wants[On(text)]; !known {
+		return fmt.Errorf("%.50q is not a condition: want %s, %s or %s", text, OnSuccess, OnEnd, OnFailure)
+	}
+	*o = On(text)
+	return nil
+}
+
+// Dependency is a condition of a run to be enqueued.
+type Dependency struct {
+	On   On            `json:"on"`
+	Runs []store.RunID `json:"runs"`
+}
+
+// Condition is the condition as stores have it.
+func (d *Dependency) Condition() store.Condition {
+	return store.Condition{Want: wants[d.On], Runs: d.Runs}
+}
+
+// Dependencies reads conditions as people write them: ids of runs, or the first MinPrefix or more
+// characters of them, separated by commas, each behind success:, end: or failure: if it begins
+// another condition. Without a word the first condition of a text is success.
+func (o *Operator) Dependencies(ctx context.Context, texts ...string) ([]Dependency, error) {
+	var found []Dependency
+	for _, text := range texts {
+		first := len(found)
+		for part := range strings.SplitSeq(text, ",") {
+			word, id, worded := strings.Cut(strings.TrimSpace(part), ":")
+			if !worded {
+				word, id = string(OnSuccess), word
+			}
+			if worded || len(found) == first {
+				next := Dependency{}
+				if err := next.On.UnmarshalText([]byte(word)); err != nil {
+					return nil, fmt.Errorf("%w: %w", store.ErrInvalid, err)
+				}
+				found = append(found, next)
+			}
+			run, err := o.FindID(ctx, strings.TrimSpace(id))
+			if err != nil {
+				return nil, err
+			}
+			last := &found[len(found)-1]
+			last.Runs = append(last.Runs, run)
+		}
+	}
+	return found, nil
+}

@@ -81,6 +81,7 @@ func (o *Operator) openEnds(ctx context.Context, f *store.Facts) (ends []store.L
 
 // awaitsEnds says for which other runs and batches a run waits, and what frees it.
 func (e *explaining) awaitsEnds() {
+	release := Remedy{"release", RoleOperator, "start it without what it depends on", "runs release " + e.ID.String()}
 	for i := range e.Ends {
 		link := &e.Ends[i]
 		if link.Batch {
@@ -95,11 +96,11 @@ func (e *explaining) awaitsEnds() {
 			e.block(Blocker{Kind: BlockerChild, Text: fmt.Sprintf("in its step %q it waits for its child %s of job %s, which is %s", link.Name, link.Run, link.Job, link.State)}, detail, look)
 		case link.Found && link.State == store.Dead && link.Want == store.WantSucceeded:
 			e.block(Blocker{Kind: BlockerDependency, Text: fmt.Sprintf("it depends on the success of run %s of job %s, which is dead", link.Run, link.Job)}, detail,
-				Remedy{"retry", RoleOperator, "retry that run", "runs retry " + link.Run.String()})
+				Remedy{"retry", RoleOperator, "retry that run", "runs retry " + link.Run.String()}, release)
 		case link.Found:
-			e.block(Blocker{Kind: BlockerDependency, Text: fmt.Sprintf("it depends on run %s of job %s, which is %s", link.Run, link.Job, link.State)}, detail, look)
+			e.block(Blocker{Kind: BlockerDependency, Text: fmt.Sprintf("it depends on run %s of job %s, which is %s", link.Run, link.Job, link.State)}, detail, look, release)
 		default:
-			e.block(Blocker{Kind: BlockerDependency, Text: fmt.Sprintf("it depends on run %s, which was deleted", link.Run)}, detail)
+			e.block(Blocker{Kind: BlockerDependency, Text: fmt.Sprintf("it depends on run %s, which was deleted", link.Run)}, detail, release)
 		}
 	}
 }

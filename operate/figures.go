@@ -63,6 +63,7 @@ const (
 	AttentionLockOverdue      AttentionKind = "lock_overdue"      // it is held for long
 	AttentionLimitFull        AttentionKind = "limit_full"        // runs have waited for it for long
 	AttentionLimitFault       AttentionKind = "limit_fault"       // this program cannot apply it
+	AttentionHeld             AttentionKind = "held"              // runs wait for the success of a dead one
 	AttentionLimitShut        AttentionKind = "limit_shut"        // runs wait for it, and it is set to admit nothing
 )
 
@@ -70,7 +71,7 @@ const (
 type Attention struct {
 	Kind    AttentionKind `json:"kind"`
 	Level   store.Level   `json:"level"`   // warning or failed
-	Subject string        `json:"subject"` // the queue, job, worker, schedule, lock or limit
+	Subject string        `json:"subject"` // the queue, job, worker, schedule, lock, limit or run
 	Queue   string        `json:"queue,omitempty"`
 	Job     string        `json:"job,omitempty"`
 	Text    string        `json:"text"`

@@ -104,6 +104,8 @@ func TestAttend(t *testing.T) {
 			operate.AttentionPausedWithWork, store.Warning, "queue mail was paused by ada 2 h ago, 7 runs are due"},
 		{"dead", operate.AttentionFacts{Workers: alive, Survey: store.Survey{At: at}, Dead: []store.Problem{{Job: "invoice", Reason: "smtp 550", EndedAt: at}, {Job: "invoice", Reason: "old", EndedAt: at}}},
 			operate.AttentionDead, store.Warning, "2 runs of job invoice died in the last hour, the newest with: smtp 550"},
+		{"held", operate.AttentionFacts{Workers: alive, Survey: store.Survey{At: at}, Held: []store.Hold{{Job: "extract", DeadSince: *before(3 * time.Hour), Dependents: store.Count{N: 1000, AtLeast: true}}}},
+			operate.AttentionHeld, store.Warning, "of job extract has been dead for 3 h, and more than 1000 runs wait for its success"},
 		{"stuck", operate.AttentionFacts{Survey: store.Survey{At: at}, Workers: []store.WorkerInfo{func() store.WorkerInfo { w := serving(); w.Stuck = 2; return w }()}},
 			operate.AttentionStuck, store.Warning, "web-7 v1.4 has given up 2 handlers"},
 		{"short of CPU", operate.AttentionFacts{Survey: store.Survey{At: at}, Workers: []store.WorkerInfo{func() store.WorkerInfo { w := serving(); w.ShortOfCPU = store.Duration(2 * time.Second); return w }()}},

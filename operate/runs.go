@@ -139,3 +139,97 @@ func (o *Operator) Wait(ctx context.Context, id store.RunID) (store.Record, erro
 	}
 	return o.Run(context.WithoutCancel(ctx), id)
 }
+
+// LinkedRun is a run with the runs that it has to do with.
+type LinkedRun struct {
+	store.Record
+	RunLinks
+}
+
+// RunLinks are the runs that one has to do with, at most store.MaxLinks that it waits for, and as many
+// that wait for it. Those with conditions that are not met come first.
+type RunLinks struct {
+	Parent     *Parent `json:"parent"`     // nil: it is no child
+	DependsOn  []Link  `json:"depends_on"` // the run is due when their conditions are met
+	Children   []Link  `json:"children"`   // that its handler has called
+	Dependents []Link  `json:"dependents"` // that depend on this run
+	// MoreSources are those of DependsOn and Children that are not listed, MoreDependents those
+	// of Dependents.
+	MoreSources    Figure `json:"more_sources"`
+	MoreDependents Figure `json:"more_dependents"`
+}
+
+// Parent is the run whose handler has called another one.
+type Parent struct {
+	Run   store.RunID  `json:"run"`
+	Job   *string      `json:"job"`   // nil: it was deleted
+	State *store.State `json:"state"` // likewise
+	Step  string       `json:"step"`  // of its handler
+}
+
+// Link is another run that a run waits for, or that waits for it.
+type Link struct {
+	Run   store.RunID  `json:"run"`
+	Job   *string      `json:"job"`    // nil: it was deleted
+	State *store.State `json:"state"`  // likewise
+	Step  *string      `json:"step"`   // of the handler that has called it; nil: it is no child
+	On    *On          `json:"on"`     // the condition; nil: it is a child
+	AnyOf int          `json:"any_of"` // not 0: one of those with the same number is enough
+	Met   bool         `json:"met"`    // the condition is met; of a child: it has ended
+}
+
+// LinksOf returns the runs that one has to do with. Of one that is not there it returns none.
+func (o *Operator) LinksOf(ctx context.Context, id store.RunID) (RunLinks, error) {
+	found, err := o.store.Links(ctx, id)
+	if err != nil {
+		return RunLinks{}, err
+	}
+	links := RunLinks{DependsOn: []Link{}, Children: []Link{}, Dependents: []Link{},
+		MoreSources: moreOf(found.Sources, len(found.WaitsFor)), MoreDependents: moreOf(found.Waiters, len(found.WaitedFor))}
+	for i := range found.WaitsFor {
+		if link := linkOf(&found.WaitsFor[i]); link.Step != nil {
+			links.Children = append(links.Children, link)
+		} else {
+			links.DependsOn = append(links.DependsOn, link)
+		}
+	}
+	for i := range found.WaitedFor {
+		link := linkOf(&found.WaitedFor[i])
+		if link.Step == nil {
+			links.Dependents = append(links.Dependents, link)
+		} else {
+			links.Parent = &Parent{Run: link.Run, Job: link.Job, State: link.State, Step: *link.Step}
+		}
+	}
+	return links, nil
+}
+
+// RunWithLinks is Run with the runs that it has to do with.
+func (o *Operator) RunWithLinks(ctx context.Context, id store.RunID) (LinkedRun, error) {
+	record, err := o.Run(ctx, id)
+	if err != nil {
+		return LinkedRun{}, err
+	}
+	links, err := o.LinksOf(ctx, id)
+	return LinkedRun{record, links}, err
+}
+
+func linkOf(link *store.Link) Link {
+	shown := Link{Run: link.Run, AnyOf: link.AnyOf, Met: link.Met, Step: someText(link.Name)}
+	if link.Found {
+		shown.Job, shown.State = &link.Job, &link.State
+	}
+	if shown.Step == nil {
+		on := onOf(link.Want)
+		shown.On = &on
+	} else {
+		shown.Met = !link.Found || link.State.Terminal()
+	}
+	return shown
+}
+
+// moreOf is how many there are beside those that are listed.
+func moreOf(all store.Count, listed int) Figure {
+	all.N -= min(all.N, int64(listed))
+	return figureOf(all)
+}

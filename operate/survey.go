@@ -121,6 +121,9 @@ func (o *Operator) attentionFacts(ctx context.Context) (facts AttentionFacts, er
 		return facts, err
 	}
 	facts.Dead = o.shown(facts.Dead)
+	if facts.Held, err = o.store.Holds(ctx); err != nil {
+		return facts, err
+	}
 	if facts.Schedules, err = o.store.ListSchedules(ctx); err != nil {
 		return facts, err
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/storable"
 )
 
-// BatchID names a batch. Whoever makes the batch chooses it, as the ID of a run.
+// BatchID names a batch. The caller that makes the batch chooses it, as the ID of a run.
 type BatchID = uuid.UUID
 
 // Bounds of batches.
@@ -27,7 +27,7 @@ type NewBatch struct {
 	Name string // for people; empty: the batch is made elsewhere, and ErrNotFound if it does not exist
 
 	// OpenFor is for how long runs may be added from outside, unless it is closed before. A batch
-	// that is still open then is closed and has failed: nobody knows whether it is whole. Zero: the
+	// that is still open then is closed and has failed: it may not be whole. Zero: the
 	// call that makes it closes it. A running member may always add runs to its batch.
 	OpenFor time.Duration
 	// EndsWithin is how long the batch may take, from when it was made; then it is cancelled.
@@ -97,7 +97,7 @@ func (c BatchCounts) Failed() int64 { return c.Dead + c.Cancelled }
 // Unfinished is how many members have not ended.
 func (c BatchCounts) Unfinished() int64 { return c.Members - c.Succeeded - c.Failed() }
 
-// Batch is a batch as it is stored. What has failed or ended stays so, though its counts go on when
+// Batch is a batch as it is stored. What has failed or ended stays so, though its counts change when
 // a dead member is retried.
 type Batch struct {
 	ID        BatchID
@@ -150,8 +150,9 @@ type MemberPage struct {
 
 // Batches are counted groups of runs.
 type Batches interface {
-	// Batch returns a batch, or ErrNotFound. Batches lists them.
+	// Batch returns a batch, or ErrNotFound.
 	Batch(ctx context.Context, id BatchID) (Batch, error)
+	// Batches lists batches, newest first.
 	Batches(ctx context.Context, filter BatchFilter) ([]Batch, error)
 	// Members returns members of a batch after one of them, with their results.
 	Members(ctx context.Context, id BatchID, after RunID, limit int) (MemberPage, error)

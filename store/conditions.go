@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -21,10 +22,11 @@ const (
 	WantSucceeded Want = 1 // a dead source holds its dependents, as it may be retried
 	WantEnded     Want = 2 // in whatever way; deleted too
 	WantFailed    Want = 3 // dead, cancelled or deleted
+	WantAlive     Want = 4 // as WantSucceeded, but a dead source cancels its dependents
 )
 
 var wantNames = map[Want]string{ //nolint:gochecknoglobals // a constant table
-	WantSucceeded: "succeeded", WantEnded: "ended", WantFailed: "failed",
+	WantSucceeded: "succeeded", WantEnded: "ended", WantFailed: "failed", WantAlive: "succeeded_not_dead",
 }
 
 // String returns the word of what is wanted.
@@ -46,7 +48,7 @@ func (w *Want) UnmarshalText(text []byte) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%q is not what can be wanted of a run: want succeeded, ended or failed", text)
+	return fmt.Errorf("%q is not what can be wanted of a run: want succeeded, ended, failed or succeeded_not_dead", text)
 }
 
 // Condition is what must have become of other runs and batches, its sources, before a run is due. A
@@ -54,21 +56,35 @@ func (w *Want) UnmarshalText(text []byte) error {
 // met, and a dependent that was released stays released. One of which a condition can never be met
 // is cancelled, with the reason.
 //
-//	the source is                   Succeeded           Ended    Failed
-//	succeeded                       met                 met      never
-//	dead                            not yet: it holds   met      met
-//	cancelled, deleted              never               met      met
-//	a batch whose members run       not yet             not yet  met by the first that fails
-//	a batch that ended with dead    not yet: it holds   met      met
-//	one with cancelled, cancelled   never               met      met
+//	the source is                   Succeeded           Ended    Failed                       Alive
+//	succeeded                       met                 met      never                        met
+//	dead                            not yet: it holds   met      met                          never
+//	cancelled, deleted              never               met      met                          never
+//	a batch whose members run       not yet             not yet  met by the first that fails  not yet
+//	a batch that ended with dead    not yet: it holds   met      met                          never
+//	one with cancelled, cancelled   never               met      met                          never
 type Condition struct {
 	Want    Want
-	Runs    []RunID    // of WantSucceeded and WantEnded: all of them; of WantFailed: any of them
+	Runs    []RunID    // all of them; of WantFailed: any of them
 	Batches []NewBatch // likewise
 }
 
 // Sources is how many sources the condition has.
 func (c *Condition) Sources() int { return len(c.Runs) + len(c.Batches) }
+
+// CancelOnDead has a dead source cancel the dependent, where it would hold it until the source is
+// retried. It is for a condition that wants success; store.CheckRuns refuses it of others.
+func (c Condition) CancelOnDead() Condition {
+	if c.Want != WantSucceeded && c.Want != WantAlive {
+		c.Want = wantMisfit
+		return c
+	}
+	c.Want = WantAlive
+	return c
+}
+
+// wantMisfit is CancelOnDead of a condition that a dead source does not hold.
+const wantMisfit Want = -1
 
 // RunOutcome is how a run has ended, if it has.
 type RunOutcome struct {
@@ -78,6 +94,8 @@ type RunOutcome struct {
 	State  State
 	Result []byte // JSON; nil: none
 	Reason string // of a dead or cancelled run
+	// FinishedAt is when it ended, on the store's clock; zero: it has not.
+	FinishedAt time.Time
 }
 
 // Link is one end that a run waits for, or that another run waits for of it.
@@ -93,14 +111,35 @@ type Link struct {
 	Name  string // of the step of a handler that waits for its child; empty: of a dependent
 }
 
-// RunLinks are the links of a run, unmet ones first, at most MaxLinks in each direction.
+// RunLinks are the links of a run, unmet ones first, at most MaxLinks in each direction. The parent
+// is the first of those that wait.
 type RunLinks struct {
 	WaitsFor  []Link
 	WaitedFor []Link // by these
+	// Sources and Waiters count all of them, up to MaxLinksCounted.
+	Sources, Waiters Count
 }
 
-// MaxLinks bounds the links that are read at a time in one direction.
-const MaxLinks = 200
+// Bounds of the links that are read at a time in one direction, and of those that are counted.
+const (
+	MaxLinks        = 200
+	MaxLinksCounted = 10_000
+)
+
+// Hold is a dead run that holds its dependents.
+type Hold struct {
+	Run        RunID
+	Job        string
+	DeadSince  time.Time
+	Dependents Count // that want its success
+}
+
+// Bounds of an answer of Holds.
+const (
+	MaxHolds         = 200  // dead runs in it
+	MaxHoldsExamined = 5000 // dead runs that are looked at
+	MaxHeldCounted   = 1000 // dependents of one that are counted
+)
 
 // What runs.links says of a run, in bits. The numbers are stored.
 const (
@@ -115,6 +154,13 @@ type Linker interface {
 	Outcomes(ctx context.Context, ids []RunID) ([]RunOutcome, error)
 	// Links returns what a run waits for, and who waits for it.
 	Links(ctx context.Context, id RunID) (RunLinks, error)
+	// Waiters returns the runs that wait for a run and have not had what they wait for, in the
+	// order of their ids, from those after a cursor on; at most MaxSources.
+	Waiters(ctx context.Context, id, after RunID) ([]RunID, error)
+	// Holds returns the dead runs that hold dependents which want their success, and that no
+	// operator has acknowledged: of the MaxHoldsExamined that died last, at most MaxHolds, the
+	// newest first.
+	Holds(ctx context.Context) ([]Hold, error)
 }
 
 // waitFaults returns what is wrong with what a run waits for.
@@ -145,7 +191,9 @@ func (r *NewRun) waitFaults() (faults []error) {
 			}
 		}
 		switch {
-		case c.Want < WantSucceeded || c.Want > WantFailed:
+		case c.Want == wantMisfit:
+			faults = append(faults, errors.New("CancelOnDead is for OnSuccess: a dead run holds no dependent of its end or its failure"))
+		case c.Want < WantSucceeded || c.Want > WantAlive:
 			faults = append(faults, fmt.Errorf("condition %s is unknown", c.Want))
 		case c.Sources() == 0:
 			faults = append(faults, fmt.Errorf("condition %s names no run", c.Want))

@@ -19,6 +19,8 @@ type Filter struct {
 	Tag        string    // only runs with this tag; empty: any
 	Key        string    // only runs enqueued with this key; empty: any
 	Schedule   string    // only runs of the schedule of this name; empty: any
+	Parent     RunID     // only children of this run; the zero id: any. Not together with IDs
+	WaitingOn  RunID     // only runs that wait for this one, on which they depend; the zero id: any. Not together with IDs or Parent
 	Worker     string    // only runs that the worker of this name has, or had last; empty: any
 	Error      string    // only runs whose Record.Error contains this text; empty: any
 	Args       string    // only runs whose args, as they are stored, contain this text; empty: any
@@ -56,9 +58,12 @@ func checkSince(since time.Time) error {
 	return nil
 }
 
-// Named reports whether the filter names so few runs, by their ids, a key or a schedule,
-// that they can be counted one by one.
-func (f *Filter) Named() bool { return len(f.IDs) > 0 || f.Key != "" || f.Schedule != "" }
+// Named reports whether the filter names so few runs, by their ids, a key, a schedule or a run
+// that they have to do with, that they can be counted one by one.
+func (f *Filter) Named() bool { return len(f.IDs) > 0 || f.Key != "" || f.Schedule != "" || f.Linked() }
+
+// Linked reports whether the filter asks for runs that have to do with another one.
+func (f *Filter) Linked() bool { return f.Parent != RunID{} || f.WaitingOn != RunID{} }
 
 // Range is what a store needs to know of a filter: the ids listed lie from the
 // first to below the second one, and at most limit of them are wanted. It
@@ -108,7 +113,7 @@ func (f *Filter) Wanted() []State {
 
 // Narrow reports whether the filter asks for more than states.
 func (f *Filter) Narrow() bool {
-	return len(f.Jobs)+len(f.Queues) > 0 || f.IDs != nil || f.Tag != "" || !f.Since.IsZero() || !f.Until.IsZero() || f.Selects()
+	return len(f.Jobs)+len(f.Queues) > 0 || f.IDs != nil || f.Tag != "" || !f.Since.IsZero() || !f.Until.IsZero() || f.Linked() || f.Selects()
 }
 
 // Selects reports whether the filter asks for a key, a schedule, a worker, an
@@ -146,6 +151,8 @@ func (f *Filter) words() map[string]any {
 	add("tag", f.Tag != "", f.Tag)
 	add("key", f.Key != "", f.Key)
 	add("schedule", f.Schedule != "", f.Schedule)
+	add("parent", f.Parent != RunID{}, f.Parent)
+	add("waiting_on", f.WaitingOn != RunID{}, f.WaitingOn)
 	add("worker", f.Worker != "", f.Worker)
 	add("error", f.Error != "", f.Error)
 	add("args", f.Args != "", f.Args)
@@ -166,6 +173,9 @@ const longestWord = 1000
 func (f *Filter) checkWords() error {
 	if f.IDs != nil && len(f.IDs) == 0 {
 		return fmt.Errorf("%w: an empty list of ids: want nil for any run", ErrInvalid)
+	}
+	if f.Linked() && (f.IDs != nil || f.Parent != (RunID{}) && f.WaitingOn != (RunID{})) {
+		return fmt.Errorf("%w: want only one of ids, a parent, and a run that is waited for", ErrInvalid)
 	}
 	for _, state := range f.States {
 		if !slices.Contains(States(), state) {

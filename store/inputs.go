@@ -29,6 +29,9 @@ type NewInput struct {
 	// Digest is of the value before it was sealed, see DigestOf: the same value sent again is
 	// no conflict, although it may be sealed in another way.
 	Digest string
+	// Under is the claim of the run whose handler sends it: while the run is not running under it,
+	// nothing is stored and Send returns lease.ErrLost. The zero value: no run's handler sends it.
+	Under Holder
 	// By is who sends it, if that is a person: the audit log then says so. At most 255 bytes of text.
 	By string
 }

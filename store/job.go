@@ -22,7 +22,9 @@ type JobInfo struct {
 
 // JobCode is what the code of a job says to programs that show runs.
 type JobCode struct {
-	Aliases  []string `json:"aliases,omitempty"`  // its earlier names
+	Aliases []string `json:"aliases,omitempty"` // its earlier names
+	// OnDead is the job of which a run is stored for each death of a run; empty: none.
+	OnDead   string   `json:"on_dead,omitempty"`
 	Redacted []string `json:"redacted,omitempty"` // the paths into args, results and checkpoints that no one is shown; see CheckRedacted
 }
 

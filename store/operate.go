@@ -64,6 +64,10 @@ const (
 	// retry ends in another death, its problem is open again. A run that was
 	// acknowledged is left unchanged; one that is not dead is a conflict.
 	AcknowledgeRuns RunAction = "acknowledge"
+	// ReleaseRuns makes a dependent due that waits for its conditions, and was never executed:
+	// they count as met from then on, whatever becomes of their sources. A run that waits for
+	// no condition is left unchanged; one that has ended is a conflict.
+	ReleaseRuns RunAction = "release"
 )
 
 // States are the states of the runs that a bulk change with this action changes if its
@@ -78,6 +82,8 @@ func (a RunAction) States() []State {
 		return []State{Succeeded, Dead, Cancelled}
 	case AcknowledgeRuns:
 		return []State{Dead}
+	case ReleaseRuns:
+		return []State{Pending}
 	default:
 		return nil
 	}
@@ -233,8 +239,8 @@ func (o *RunCommand) Check() error {
 			faults = append(faults, fmt.Errorf(format, args...))
 		}
 	}
-	refuse(o.Action.States() == nil, "action %q: want %s, %s, %s or %s",
-		storable.Clip(string(o.Action), 50), CancelRuns, RetryRuns, DeleteRuns, AcknowledgeRuns)
+	refuse(o.Action.States() == nil, "action %q: want %s, %s, %s, %s or %s",
+		storable.Clip(string(o.Action), 50), CancelRuns, RetryRuns, DeleteRuns, AcknowledgeRuns, ReleaseRuns)
 	refuse(len(o.Runs) > MaxCommandRuns, "%d runs: want at most %d", len(o.Runs), MaxCommandRuns)
 	if err := checkReason(o.Reason); err != nil {
 		faults = append(faults, err)

@@ -37,6 +37,7 @@ type Store interface {
 	Linker
 	Batches
 	BatchWaiter
+	Deaths
 	Sweeper
 	Controls
 	Sessions

@@ -212,10 +212,10 @@ WHERE batches.id = ANY (@ids::uuid[]);
 -- looked at that wait for it.
 -- Index: batches_pkey. Locks: the batch, which the transaction has. Idempotent: a repeat decides
 -- the same.
-WITH told AS (
+WITH noted AS (
     INSERT INTO durable.notices (run_id, kind)
     SELECT @id::uuid, durable.notice_ended()
-    WHERE @told::boolean
+    WHERE @notify::boolean
 )
 UPDATE durable.batches
 SET state = @state::smallint,
@@ -418,7 +418,7 @@ JOIN durable.runs waiters ON waiters.id = edges.waiter
 LEFT JOIN durable.batches ON batches.id = edges.source
 WHERE edges.waiter = ANY (@ids::uuid[])
   AND edges.name = ''
-  AND edges.wants > durable.want_of_run()
+  AND edges.wants > durable.want_of_batch()
   AND waiters.started_at IS NULL
   AND waiters.state = durable.pending()
   AND waiters.due_at > clock_timestamp();
@@ -438,7 +438,7 @@ SELECT
 FROM durable.edges
 LEFT JOIN durable.batches ON batches.id = edges.source
 WHERE edges.waiter = @id::uuid
-  AND edges.wants > durable.want_of_run()
+  AND edges.wants > durable.want_of_batch()
 ORDER BY edges.met, edges.name, edges.source
 LIMIT @most::int;
 

@@ -92,7 +92,7 @@ JOIN durable.runs waiters ON waiters.id = edges.waiter
 LEFT JOIN durable.runs sources ON sources.id = edges.source
 WHERE edges.waiter = ANY (@ids::uuid[])
   AND edges.name = ''
-  AND edges.wants <= durable.want_of_run()
+  AND edges.wants <= durable.want_of_batch()
   AND waiters.started_at IS NULL
   AND waiters.state = durable.pending()
   AND waiters.due_at > clock_timestamp();
@@ -194,7 +194,8 @@ SELECT
     lanes.job,
     runs.state,
     coalesce(runs.result::text, '')::text AS result,
-    coalesce(problems.reason, '')::text AS reason
+    coalesce(problems.reason, '')::text AS reason,
+    runs.finished_at
 FROM durable.runs
 JOIN durable.lanes ON lanes.id = abs(runs.lane)
 LEFT JOIN durable.problems ON problems.run_id = runs.id
@@ -202,7 +203,7 @@ WHERE runs.id = ANY (@ids::uuid[]);
 
 -- name: SourcesOf :many
 -- What a run waits for, unmet conditions first.
--- Index: edges_pkey, runs_pkey. Locks: none.
+-- Index: edges_pkey, runs_pkey for so many. Locks: none.
 SELECT
     edges.source AS id,
     edges.wants,
@@ -211,28 +212,139 @@ SELECT
     edges.name,
     coalesce(lanes.job, '')::text AS job,
     coalesce(sources.state, -1)::smallint AS state
-FROM durable.edges
+FROM (
+    SELECT first_edges.*
+    FROM durable.edges first_edges
+    WHERE first_edges.waiter = @id::uuid
+      AND first_edges.wants <= durable.want_of_batch()
+    ORDER BY first_edges.met, first_edges.name, first_edges.source
+    LIMIT @most::int
+) edges
 LEFT JOIN durable.runs sources ON sources.id = edges.source
 LEFT JOIN durable.lanes ON lanes.id = abs(sources.lane)
-WHERE edges.waiter = @id::uuid
-  AND edges.wants <= durable.want_of_run()
-ORDER BY edges.met, edges.name, edges.source
-LIMIT @most::int;
+ORDER BY edges.met, edges.name, edges.source;
 
 -- name: WaitersFor :many
--- What waits for a run, unmet conditions first.
--- Index: edges_source, runs_pkey. Locks: none.
+-- What waits for a run: its parent first, then unmet conditions; of the first thousand, as any
+-- number may.
+-- Index: edges_source, runs_pkey for so many. Locks: none.
 SELECT
-    edges.waiter AS id,
-    edges.wants,
-    edges.any_of,
-    edges.met,
-    edges.name,
+    shown.waiter AS id,
+    shown.wants,
+    shown.any_of,
+    shown.met,
+    shown.name,
     coalesce(lanes.job, '')::text AS job,
     coalesce(waiters.state, -1)::smallint AS state
-FROM durable.edges
-LEFT JOIN durable.runs waiters ON waiters.id = edges.waiter
+FROM (
+    SELECT first.waiter, first.wants, first.any_of, first.met, first.name
+    FROM (
+        SELECT edges.waiter, edges.wants, edges.any_of, edges.met, edges.name
+        FROM durable.edges
+        WHERE edges.source = @id::uuid
+        ORDER BY edges.waiter
+        LIMIT 1000
+    ) first
+    ORDER BY first.name = '', first.met, first.waiter
+    LIMIT @most::int
+) shown
+LEFT JOIN durable.runs waiters ON waiters.id = shown.waiter
 LEFT JOIN durable.lanes ON lanes.id = abs(waiters.lane)
-WHERE edges.source = @id::uuid
-ORDER BY edges.met, edges.waiter
+ORDER BY shown.name = '', shown.met, shown.waiter;
+
+
+-- name: CountLinks :one
+-- How much a run waits for, and how much waits for it, each up to a bound.
+-- Index: edges_pkey, edges_source, so many entries. Locks: none.
+SELECT
+    (
+        SELECT count(*)
+        FROM (
+            SELECT
+            FROM durable.edges
+            WHERE edges.waiter = @id::uuid
+            LIMIT @most::int
+        ) sources
+    ) AS sources,
+    (
+        SELECT count(*)
+        FROM (
+            SELECT
+            FROM durable.edges
+            WHERE edges.source = @id::uuid
+            LIMIT @most::int
+        ) waiters
+    ) AS waiters;
+
+-- name: ChildrenOf :many
+-- The children of a run, newest first.
+-- Index: edges_pkey, the entries of one run. Locks: none.
+SELECT edges.source AS id
+FROM durable.edges
+WHERE edges.waiter = @parent::uuid
+  AND edges.name <> ''
+  AND edges.source < @below::uuid
+  AND edges.source >= @from_id::uuid
+ORDER BY edges.source DESC
+LIMIT @most::int;
+
+-- name: DependentsOf :many
+-- The runs that have a condition on a run that is not met, and wait for it, newest first.
+-- Index: edges_source backwards, runs_pkey. Locks: none.
+SELECT edges.waiter AS id
+FROM durable.edges
+JOIN durable.runs waiters ON waiters.id = edges.waiter
+WHERE edges.source = @source::uuid
+  AND edges.waiter < @below::uuid
+  AND edges.waiter >= @from_id::uuid
+  AND edges.name = ''
+  AND NOT edges.met
+  AND waiters.state = durable.pending()
+  AND waiters.started_at IS NULL
+  AND waiters.due_at > clock_timestamp()
+GROUP BY edges.waiter
+ORDER BY edges.waiter DESC
+LIMIT @most::int;
+
+-- name: Holds :many
+-- Among the dead runs that ended last and were not acknowledged, those that hold dependents
+-- which want their success. Nothing is read where no run waits for another.
+-- Index: problems_ended backwards, so many rows; edges_source and runs_pkey for each.
+-- Locks: none.
+SELECT
+    dead.run_id,
+    lanes.job,
+    dead.ended_at,
+    held.dependents
+FROM (
+    SELECT problems.run_id, problems.ended_at, problems.lane
+    FROM durable.problems
+    WHERE problems.state = durable.dead()
+      AND (problems.acknowledged_at IS NULL) = true
+      AND EXISTS (
+          SELECT
+          FROM durable.edges
+      )
+    ORDER BY problems.ended_at DESC, problems.run_id DESC
+    LIMIT @examined::int
+) dead
+JOIN durable.lanes ON lanes.id = dead.lane
+CROSS JOIN LATERAL (
+    SELECT count(*) AS dependents
+    FROM (
+        SELECT
+        FROM durable.edges
+        JOIN durable.runs waiters ON waiters.id = edges.waiter
+        WHERE edges.source = dead.run_id
+          AND edges.name = ''
+          AND edges.wants = @wants::smallint
+          AND NOT edges.met
+          AND waiters.state = durable.pending()
+          AND waiters.started_at IS NULL
+          AND waiters.due_at > clock_timestamp()
+        LIMIT @counted::int
+    ) waiting
+) held
+WHERE held.dependents > 0
+ORDER BY dead.ended_at DESC, dead.run_id DESC
 LIMIT @most::int;

@@ -61,14 +61,17 @@ WHERE run_id = @run_id::uuid
   AND name = @name::text;
 
 -- name: TakeNotices :many
--- Takes the notices that are due. They come back when the transaction is rolled back.
+-- Takes the notices that are due, from an instant on. They come back when the transaction is
+-- rolled back. Where a transaction holds an old snapshot, a take from the beginning steps over all
+-- that were taken before.
 -- Index: notices_order. Locks: the notices, with SKIP LOCKED.
 -- Idempotent: a repeat takes others.
 DELETE FROM durable.notices
 WHERE ctid = ANY (ARRAY(
     SELECT due.ctid
     FROM durable.notices due
-    WHERE due.due_at <= (SELECT clock_timestamp())
+    WHERE due.due_at >= @since::timestamptz
+      AND due.due_at <= (SELECT clock_timestamp())
     ORDER BY due.due_at, due.id
     LIMIT @most::int
     FOR UPDATE SKIP LOCKED
@@ -76,11 +79,17 @@ WHERE ctid = ANY (ARRAY(
 RETURNING run_id, kind, name, tries, cursor;
 
 -- name: NextNotice :many
+-- The time, and when the first notice from an instant on is due.
 -- Index: notices_order. Locks: none.
-SELECT (extract(epoch FROM due_at - clock_timestamp()) * 1000000)::bigint AS micros
-FROM durable.notices
-ORDER BY due_at
-LIMIT 1;
+SELECT
+    clock_timestamp()::timestamptz AS now,
+    (
+        SELECT notices.due_at
+        FROM durable.notices
+        WHERE notices.due_at >= @since::timestamptz
+        ORDER BY notices.due_at
+        LIMIT 1
+    ) AS due_at;
 
 -- name: Arrived :many
 -- Those of inputs that runs have begun to wait for which are there.

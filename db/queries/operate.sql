@@ -1,6 +1,6 @@
 -- name: Operable :many
 -- What decides which of the statements below is tried; each checks again.
--- Index: runs_pkey, lanes_pkey, problems_pkey. Locks: none.
+-- Index: runs_pkey, lanes_pkey, problems_pkey, edges_pkey. Locks: none.
 SELECT
     runs.id,
     runs.state,
@@ -15,7 +15,18 @@ SELECT
         FROM durable.problems
         WHERE problems.run_id = runs.id
           AND problems.acknowledged_at IS NOT NULL
-    )::boolean AS acknowledged
+    )::boolean AS acknowledged,
+    (
+        runs.state = durable.pending()
+        AND runs.started_at IS NULL
+        AND EXISTS (
+            SELECT
+            FROM durable.edges
+            WHERE edges.waiter = runs.id
+              AND edges.name = ''
+              AND NOT edges.met
+        )
+    )::boolean AS held
 FROM durable.runs
 JOIN durable.lanes ON lanes.id = abs(runs.lane)
 WHERE runs.id = ANY (@ids::uuid[]);
@@ -300,6 +311,29 @@ WITH locked_runs AS MATERIALIZED (
 )
 SELECT retried.id
 FROM retried;
+
+-- name: MeetAll :many
+-- After LockNoticed in its transaction, for pending runs that it has locked: all their conditions
+-- count as met. The runs that had one which was not.
+-- Index: edges_pkey. Locks: edges of runs that the transaction has locked.
+-- Idempotent: a repeat finds them met.
+WITH met AS (
+    UPDATE durable.edges
+    SET met = true
+    WHERE waiter = ANY (@ids::uuid[])
+      AND name = ''
+      AND NOT met
+    RETURNING waiter
+), released AS MATERIALIZED (
+    SELECT DISTINCT met.waiter AS id FROM met
+), audited AS (
+    INSERT INTO durable.audit (actor, kind, subject, action, detail)
+    SELECT @actor::text, 'run', released.id::text, 'release', nullif(@detail::text, '')::json
+    FROM released
+    WHERE @singly::boolean
+)
+SELECT released.id::uuid AS id
+FROM released;
 
 -- name: LookAtRetried :exec
 -- After RetryRuns in its transaction: has the dependents among its runs looked at that wait for

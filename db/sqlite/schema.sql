@@ -575,3 +575,39 @@ BEGIN
     DELETE FROM members
     WHERE run_id = old.id;
 END;
+
+-- A run has died whose job has a job for that: a run of it is to be stored. As long as until then.
+CREATE TABLE deaths (
+    id      INTEGER PRIMARY KEY AUTOINCREMENT,
+    run_id  BLOB    NOT NULL,
+    died_at INTEGER NOT NULL,
+    job     TEXT    NOT NULL, -- as it is declared
+    ran_as  TEXT    NOT NULL, -- the job's name that the run has
+    args    BLOB,
+    reason  TEXT
+);
+CREATE INDEX deaths_job ON deaths (job, id);
+
+-- Every statement that makes a run dead reports the problem then.
+CREATE TRIGGER problems_death_noted AFTER INSERT ON problems
+BEGIN
+    INSERT INTO deaths (run_id, died_at, job, ran_as, args, reason)
+    SELECT runs.id, new.ended_at, jobs.name, lanes.job, runs.args, new.reason
+    FROM runs
+    JOIN lanes ON lanes.id = abs(runs.lane)
+    JOIN jobs ON jobs.code IS NOT NULL
+    JOIN json_each(CASE WHEN json_valid(jobs.code) THEN jobs.code ELSE '[]' END) AS version
+    WHERE runs.id = new.run_id
+      AND runs.state = 4
+      AND json_extract(version.value, '$.code.on_dead') NOT IN (jobs.name, lanes.job)
+      AND (
+        jobs.name = lanes.job
+        OR EXISTS (
+            SELECT 1
+            FROM json_each(version.value, '$.code.aliases') AS alias
+            WHERE alias.value = lanes.job
+        )
+      )
+    ORDER BY jobs.name = lanes.job DESC
+    LIMIT 1;
+END;

@@ -39,8 +39,6 @@ type Worker struct {
 	changes   []func(*durable.WorkerConfig)
 	ended     chan struct{} // closed when Run has returned err
 	err       error
-	listens   sync.Once
-	listening chan struct{} // closed when it listens for the first time
 
 	mu      sync.Mutex // guards everything below
 	link    link
@@ -72,7 +70,7 @@ func (k *Kit) Worker(configure func(w *durable.Worker), changes ...func(*durable
 
 // launch starts a worker, unless it is misconfigured.
 func (k *Kit) launch(configure func(w *durable.Worker), changes []func(*durable.WorkerConfig), schedules map[string]bool) *Worker {
-	w := &Worker{kit: k, began: time.Now(), ended: make(chan struct{}), listening: make(chan struct{}), changed: make(chan struct{}),
+	w := &Worker{kit: k, began: time.Now(), ended: make(chan struct{}), changed: make(chan struct{}),
 		held: map[durable.RunID]struct{}{}, schedules: schedules, configure: configure, changes: changes}
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -244,7 +244,7 @@ func TestNothingPassesACutWire(t *testing.T) {
 		"Listen", "ListenFor", // only bring hints, and what is done about them fails
 		"CountMatching", "Jobs", "Runs", "Counts", "ListSchedules", "ScheduleHistory", "SaveSchedule", "PutSchedule", "ChangeSchedule", "RunSchedule",
 		"EndSession", "Operate", "Rerun", "Reveal", "SetQueue", "Queues", "Changes", "Workers", "Survey", "Series",
-		"ListLimits", "ChangeLimit", "Gate", "CheckLimits", "LimitKeys", "Facts", "Problems", "ForgetSteps", "Batch", "Batches", "Members", "CloseBatch", "CancelBatch",
+		"ListLimits", "ChangeLimit", "Gate", "CheckLimits", "LimitKeys", "Facts", "Problems", "ForgetSteps", "Batch", "Batches", "Members", "CloseBatch", "CancelBatch", "Waiters",
 	}
 	wire := reflect.ValueOf(durabletest.Wire())
 	contract := reflect.TypeFor[durable.Store]()

@@ -86,9 +86,6 @@ func (x wire) Claim(ctx context.Context, request store.ClaimRequest) ([]store.Cl
 			x.w.kit.poke()
 			return nil, errTooMany
 		}
-		if err := x.w.untilListening(ctx); err != nil {
-			return nil, err
-		}
 		claimed, err := x.Store.Claim(ctx, request)
 		x.w.mu.Lock()
 		for i := range claimed {
@@ -102,28 +99,6 @@ func (x wire) Claim(ctx context.Context, request store.ClaimRequest) ([]store.Cl
 		x.w.kit.poke()
 		return claimed, err
 	})
-}
-
-// ListenFor notes that the worker listens.
-func (x wire) ListenFor(ctx context.Context, serves store.Serves, hear func(store.Signal)) error {
-	return x.Store.ListenFor(ctx, serves, func(signal store.Signal) {
-		x.w.listens.Do(func() { close(x.w.listening) })
-		hear(signal)
-	})
-}
-
-// untilListening waits until the worker listens. One that takes the place of another has due runs when
-// it begins, and would not learn that one of them is due again before its next poll.
-func (w *Worker) untilListening(ctx context.Context) error {
-	if w.config.NoListen {
-		return nil
-	}
-	select {
-	case <-w.listening:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // HandBack forgets what the worker was given under a claim that it takes back.
@@ -251,6 +226,10 @@ func (x wire) AwaitBatch(ctx context.Context, holder store.Holder, id store.Batc
 	return through(ctx, x.w, func() (store.Batch, error) { return x.Store.AwaitBatch(ctx, holder, id, name) })
 }
 
+func (x wire) Holds(ctx context.Context) ([]store.Hold, error) {
+	return through(ctx, x.w, func() ([]store.Hold, error) { return x.Store.Holds(ctx) })
+}
+
 func (x wire) Outcomes(ctx context.Context, ids []durable.RunID) ([]store.RunOutcome, error) {
 	return through(ctx, x.w, func() ([]store.RunOutcome, error) { return x.Store.Outcomes(ctx, ids) })
 }
@@ -300,6 +279,14 @@ func (x wire) Send(ctx context.Context, input store.NewInput) (store.SendReceipt
 
 func (x wire) Release(ctx context.Context, request store.ReleaseRequest) (store.ReleaseResult, error) {
 	return through(ctx, x.w, func() (store.ReleaseResult, error) { return x.Store.Release(ctx, request) })
+}
+
+func (x wire) Deaths(ctx context.Context, jobs []string, limit int) ([]store.DeathRecord, error) {
+	return through(ctx, x.w, func() ([]store.DeathRecord, error) { return x.Store.Deaths(ctx, jobs, limit) })
+}
+
+func (x wire) EnqueueForDeaths(ctx context.Context, runs []store.DeathRun) (int, error) {
+	return through(ctx, x.w, func() (int, error) { return x.Store.EnqueueForDeaths(ctx, runs) })
 }
 
 func (x wire) Publish(ctx context.Context, signal store.Signal) error {

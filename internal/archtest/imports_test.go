@@ -59,6 +59,7 @@ var law = map[string][]string{
 	"store/memory":                      {"store", "lock", "lease", "internal/admit", "internal/board", "internal/rules"},
 	"store/postgres":                    {"store", "lock", "lease", "internal/admit", "internal/aside", "internal/board", "internal/rules", "internal/secret", "internal/storable", "db", "store/postgres/internal/*"},
 	"store/postgres/internal/conn":      {"store", "lease", "db", "internal/secret", "internal/sqlwords", "store/postgres/internal/queries", "store/postgres/internal/witness"},
+	"store/postgres/internal/batches":   {"store", "lease", "internal/rules", "store/postgres/internal/conn", "store/postgres/internal/queries", "store/postgres/internal/schema"},
 	"store/postgres/internal/steps":     {"store", "lease", "internal/rules", "store/postgres/internal/conn", "store/postgres/internal/queries", "store/postgres/internal/schema"},
 	"store/postgres/internal/wake":      {"store", "lease", "internal/board", "store/postgres/internal/conn", "store/postgres/internal/queries"},
 	"store/postgres/internal/numbers":   {"store", "internal/admit", "internal/rules", "store/postgres/internal/conn", "store/postgres/internal/queries", "store/postgres/internal/schema", "store/postgres/internal/wake"},

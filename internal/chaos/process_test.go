@@ -71,6 +71,7 @@ func TestMain(m *testing.M) {
 		registerSpin(app)
 		registerJourney(app)
 		registerShipment(app)
+		registerMortal(app)
 		return nil
 	})
 }

@@ -10,10 +10,10 @@ import (
 )
 
 // ofBatch is added to what is wanted of a source in the stored number of an edge to a batch.
-const ofBatch = 3
+const ofBatch = 10
 
 // EdgeWant is what is wanted of the source of an edge: of a run, or of a batch. The numbers are
-// stored: those of store.Want for a run, and three more for a batch.
+// stored: those of store.Want for a run, and ten more for a batch.
 type EdgeWant int16
 
 // WantOf is what is wanted of a run, or of a batch.
@@ -35,7 +35,7 @@ func (w EdgeWant) Want() store.Want {
 	return store.Want(w)
 }
 
-// BatchCancelled is why a member is cancelled with its batch, if nobody has said why.
+// BatchCancelled is why a member is cancelled with its batch, unless another reason was given.
 const BatchCancelled = "its batch was cancelled"
 
 // Why a batch cannot succeed any more.
@@ -49,12 +49,12 @@ const (
 type Decided struct {
 	store.Batch
 
-	Told bool // something that others may wait for has become true
+	Notify bool // something that others may wait for has become true
 }
 
 // DecideBatch decides about a batch from its counts, which must be whole: a difference that is not
 // in them may be of a run that was added by one that has ended. Locked says whether it may be closed
-// and cancelled: nobody is adding runs to it.
+// and cancelled: no call is adding runs to it.
 func DecideBatch(b store.Batch, now time.Time, locked bool) Decided {
 	d := Decided{Batch: b}
 	ended := b.EndedAt != nil
@@ -66,7 +66,7 @@ func DecideBatch(b store.Batch, now time.Time, locked bool) Decided {
 		d.cancel(batchTooLong)
 	}
 	if d.FailedAt == nil && (d.Counts.Failed() > 0 || d.Reason != "") {
-		d.FailedAt, d.Told = &now, true
+		d.FailedAt, d.Notify = &now, true
 	}
 	if d.FailFast && d.FailedAt != nil && !d.Cancelled && !ended && locked {
 		d.cancel(batchFailedFast)
@@ -78,7 +78,7 @@ func DecideBatch(b store.Batch, now time.Time, locked bool) Decided {
 			d.EndedAt = &now
 		}
 	}
-	d.Told = d.Told || d.State != b.State
+	d.Notify = d.Notify || d.State != b.State
 	return d
 }
 

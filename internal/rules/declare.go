@@ -2,6 +2,7 @@ package rules
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"slices"
 	"time"
@@ -70,7 +71,7 @@ func at(text []byte, path []string) []byte {
 
 // JobCodeText is what a job's code says, as a worker declares it; nil: nothing.
 func JobCodeText(code *store.JobCode) *string {
-	if len(code.Aliases)+len(code.Redacted) == 0 {
+	if len(code.Aliases)+len(code.Redacted)+len(code.OnDead) == 0 {
 		return nil
 	}
 	text, _ := json.Marshal(code) // texts always can be
@@ -140,6 +141,7 @@ func JobCodeOf(stored *string) (code store.JobCode) {
 		}
 		code.Aliases = withMore(code.Aliases, one.Aliases)
 		code.Redacted = withMore(code.Redacted, one.Redacted)
+		code.OnDead = cmp.Or(code.OnDead, one.OnDead)
 	}
 	return code
 }

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -86,7 +87,7 @@ func Sources(runs []store.NewRun) (ids []store.RunID) {
 
 // UnknownSource is the error of an enqueue whose dependents name a run that does not exist.
 func UnknownSource(id store.RunID) error {
-	return fmt.Errorf("depends on run %s: %w", id, store.ErrNotFound)
+	return fmt.Errorf("depends on run %s, which does not exist: store it before, or in the same call: %w", id, store.ErrNotFound)
 }
 
 // NotItsChild is the error of a child whose id belongs to a run that is not its parent's child.
@@ -123,7 +124,7 @@ func (e *Judged) Judge() {
 	ended := !e.Found || e.State.Terminal() || e.happened.Ended
 	met := e.Met
 	switch e.Want.Want() {
-	case store.WantSucceeded:
+	case store.WantSucceeded, store.WantAlive:
 		met = met || succeeded
 	case store.WantEnded:
 		met = met || ended
@@ -133,14 +134,20 @@ func (e *Judged) Judge() {
 	switch {
 	case met:
 		e.Fate = Met
-	case e.Want.Want() == store.WantFailed && succeeded, e.Want.Want() == store.WantSucceeded && ended && !e.holds():
+	case e.Want.Want() == store.WantFailed && succeeded, e.wantsSuccess() && ended && !e.holds():
 		e.Fate = Never
 	}
 }
 
-// holds reports whether the source is dead, and may be retried, or is a batch of which a dead member
-// was.
-func (e *Judged) holds() bool { return e.Found && (e.State == store.Dead || !e.State.Terminal()) }
+func (e *Judged) wantsSuccess() bool {
+	return e.Want.Want() == store.WantSucceeded || e.Want.Want() == store.WantAlive
+}
+
+// holds reports whether the source is dead, and its retry is waited for, or is a batch of which a
+// dead member was retried.
+func (e *Judged) holds() bool {
+	return e.Found && (!e.State.Terminal() || e.State == store.Dead && e.Want.Want() == store.WantSucceeded)
+}
 
 // Open reports whether an end of the source is still to decide about the edge. That of a dead one
 // is, as it may be retried.
@@ -200,13 +207,31 @@ func (e *Judged) why() string {
 	switch {
 	case !e.Found:
 		return source + ", which it depends on, was deleted"
-	case e.State != store.Cancelled:
+	case e.State == store.Succeeded:
 		return source + ", for whose failure it waits, has succeeded"
+	case e.State == store.Dead && e.Want.Batch():
+		return source + ", which it depends on, has dead members"
+	case e.State == store.Dead:
+		return source + ", which it depends on, is dead"
 	case e.Want.Batch():
 		return source + ", which it depends on, was cancelled, or some of its members were"
 	default:
 		return source + ", which it depends on, was cancelled"
 	}
+}
+
+// CancelledBy returns the source for whose failure a dependent was cancelled with this reason.
+func CancelledBy(reason string) (source store.RunID, ok bool) {
+	rest, ok := strings.CutPrefix(reason, "run ")
+	if !ok {
+		return source, false
+	}
+	id, rest, ok := strings.Cut(rest, ", ")
+	if !ok || !strings.HasPrefix(rest, "which it depends on, ") {
+		return source, false
+	}
+	source, err := uuid.Parse(id)
+	return source, err == nil
 }
 
 // ParentCancelled is why a child is cancelled with its parent.
@@ -222,18 +247,42 @@ func OutcomesInOrder(ids []store.RunID, found map[uuid.UUID]store.RunOutcome) []
 	return all
 }
 
+// WaitersInOrder does so with those that wait for a run: its parent comes first.
+func WaitersInOrder(links []store.Link) []store.Link {
+	slices.SortStableFunc(links, func(a, b store.Link) int {
+		return cmp.Or(falseFirst(a.Name == "", b.Name == ""), falseFirst(a.Met, b.Met), bytes.Compare(a.Run[:], b.Run[:]))
+	})
+	return links[:min(len(links), store.MaxLinks)]
+}
+
+func falseFirst(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	default:
+		return 1
+	}
+}
+
+// LinksCounted is a number of links as store.RunLinks has it.
+func LinksCounted(n int) store.Count {
+	return store.Count{N: int64(min(n, store.MaxLinksCounted)), AtLeast: n >= store.MaxLinksCounted}
+}
+
+// HoldsInOrder puts holds in the order of store.Linker, and cuts them.
+func HoldsInOrder(holds []store.Hold) []store.Hold {
+	slices.SortFunc(holds, func(a, b store.Hold) int {
+		return cmp.Or(b.DeadSince.Compare(a.DeadSince), bytes.Compare(b.Run[:], a.Run[:]))
+	})
+	return holds[:min(len(holds), store.MaxHolds)]
+}
+
 // LinksInOrder puts links in the order of store.RunLinks, and cuts them.
 func LinksInOrder(links []store.Link) []store.Link {
 	slices.SortStableFunc(links, func(a, b store.Link) int {
-		switch {
-		case a.Met != b.Met && b.Met:
-			return -1
-		case a.Met != b.Met:
-			return 1
-		case a.Name != b.Name:
-			return cmp.Compare(a.Name, b.Name)
-		}
-		return bytes.Compare(a.Run[:], b.Run[:])
+		return cmp.Or(falseFirst(a.Met, b.Met), cmp.Compare(a.Name, b.Name), bytes.Compare(a.Run[:], b.Run[:]))
 	})
 	return links[:min(len(links), store.MaxLinks)]
 }

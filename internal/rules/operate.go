@@ -8,6 +8,7 @@ type Operable struct {
 	CancelReason *string // why it was asked to be cancelled before; nil: it was not, or the store does not know yet
 
 	Acknowledged bool // it is dead, and was acknowledged
+	Held         bool // it is pending, was never executed, and has a condition that is not met
 }
 
 // Effect is what an operator's action does with a run.
@@ -40,6 +41,15 @@ func Permit(action store.RunAction, run Operable) Effect {
 		case run.State != store.Dead:
 			return conflict
 		case run.Acknowledged:
+			return unchanged
+		default:
+			return Effect{Result: store.RunChanged, State: run.State, Writes: true}
+		}
+	case store.ReleaseRuns:
+		switch {
+		case run.State.Terminal():
+			return conflict
+		case !run.Held:
 			return unchanged
 		default:
 			return Effect{Result: store.RunChanged, State: run.State, Writes: true}

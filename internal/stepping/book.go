@@ -64,7 +64,23 @@ func (b *Book) Parked() error {
 	return b.parks[0]
 }
 
-// Park closes the branch of ctx. The run is due again after a while, unless an input comes earlier.
+// Parks are the waits by which the execution is parked.
+func (b *Book) Parks() (parks []*ParkError) {
+	if b == nil {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, p := range b.parks {
+		if len(p.Of) == 0 {
+			parks = append(parks, p)
+		}
+		parks = append(parks, p.Of...)
+	}
+	return parks
+}
+
+// Park closes the branch of ctx, so that a step is tried again after a while.
 func (b *Book) Park(ctx context.Context, name string, after time.Duration) error {
 	return b.park(ctx, &ParkError{Name: name, Until: b.host.Elapsed() + after})
 }
@@ -95,13 +111,8 @@ func (b *Book) After() time.Duration {
 
 // Looks are the inputs and the children that the run waits for, when the execution has ended with a park.
 func (b *Book) Looks() (looks []store.Look) {
-	if b == nil {
-		return nil
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, p := range b.parks {
-		if p.Kind.IsWait() {
+	for _, p := range b.Parks() {
+		if p.Kind == store.StepInput || p.Kind == store.StepChildren {
 			looks = append(looks, store.Look{Run: b.x.Holder().Run, Name: p.Name, Kind: p.Kind})
 		}
 	}
@@ -188,6 +199,13 @@ func (b *Book) Left(until time.Time) time.Duration {
 	return b.left(until)
 }
 
+// Now is the time on the store's clock.
+func (b *Book) Now() time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.now.Add(b.host.Elapsed() - b.readAt)
+}
+
 // left is Left for a caller that holds b.mu.
 func (b *Book) left(until time.Time) time.Duration {
 	return max(until.Sub(b.now.Add(b.host.Elapsed()-b.readAt)), 0)
@@ -235,10 +253,15 @@ func (b *Book) Begin(ctx context.Context, name string, aliases ...string) (*stor
 			return &step, nil
 		}
 	}
-	if len(b.known) >= store.MaxSteps {
-		return nil, fmt.Errorf("%w: step %q: the run has %d steps, the most there may be: continue in a run that this one enqueues", store.ErrInvalid, name, len(b.known))
+	return nil, b.full(name)
+}
+
+// full refuses a new step of a run that has as many as there may be. b.mu is held.
+func (b *Book) full(name string) error {
+	if len(b.known) < store.MaxSteps {
+		return nil
 	}
-	return nil, nil
+	return fmt.Errorf("%w: step %q: the run has %d steps, the most there may be: continue in a run that this one enqueues", store.ErrInvalid, name, len(b.known))
 }
 
 // Sealed encodes a result for the store, and refuses what cannot be stored.

@@ -16,6 +16,7 @@ type ParkError struct {
 	Name  string
 	Until time.Duration  // on the worker's monotonic clock; negative: there is no end
 	Kind  store.StepKind // StepInput: an input of this name ends it earlier; StepChildren: they do
+	Of    []*ParkError   // the waits of which the first ends it; nil: it is one wait
 }
 
 // Error says at which step the run was put back.

@@ -25,7 +25,7 @@ func (b *Book) Sleep(ctx context.Context, wait store.NewWait) error {
 	}
 	left := b.Left(known.Until)
 	if left > Nearly {
-		return b.Park(ctx, wait.Name, left)
+		return b.park(ctx, &ParkError{Name: wait.Name, Until: b.host.Elapsed() + left, Kind: store.StepSleep})
 	}
 	return b.stay(ctx, left)
 }
@@ -55,8 +55,14 @@ func (b *Book) beginWait(ctx context.Context, wait store.NewWait) (*store.StepRe
 	if err := wait.Check(); err != nil {
 		return nil, nil, err
 	}
+	b.mu.Lock()
+	err := b.full(wait.Name)
+	b.mu.Unlock()
+	if err != nil {
+		return nil, nil, err
+	}
 	var found store.RunSteps
-	err := b.steadily(ctx, func() error {
+	err = b.steadily(ctx, func() error {
 		return b.x.Insist(ctx, func(ctx context.Context) (err error) {
 			found, err = b.host.Store.BeginWait(ctx, wait)
 			return err

@@ -10,12 +10,13 @@ import (
 
 // FilterParams are the parameters that Runs reads: the words of the commands' flags.
 func FilterParams() []string {
-	return []string{"state", "job", "queue", "tag", "key", "schedule", "worker", "error", "args", "metadata", "id", "since", "until", "ended_since", "cursor", "limit"}
+	return []string{"state", "job", "queue", "tag", "key", "schedule", "parent", "waiting_on", "worker", "error", "args", "metadata", "id", "since", "until", "ended_since", "cursor", "limit"}
 }
 
 // Runs is the filter of a list of runs.
 func (p *Params) Runs() store.Filter {
 	f := store.Filter{Jobs: p.Texts("job"), Queues: p.Texts("queue"), Tag: p.Text("tag"), Key: p.Text("key"), Schedule: p.Text("schedule"),
+		Parent: p.linked("parent"), WaitingOn: p.linked("waiting_on"),
 		Worker: p.Text("worker"), Error: p.Text("error"), Args: p.Text("args"), Metadata: p.metadata("metadata"),
 		Since: p.Instant("since"), Until: p.Instant("until"), EndedSince: p.Instant("ended_since"),
 		Before: p.ID("cursor"), Limit: int(p.Number("limit", 1, store.LargestPage, 0))}
@@ -36,6 +37,15 @@ func (p *Params) Runs() store.Filter {
 		f.IDs = append(f.IDs, id)
 	}
 	return f
+}
+
+// linked is the id of a run that others have to do with. The zero id would mean "any".
+func (p *Params) linked(parameter string) store.RunID {
+	id := p.ID(parameter)
+	if p.Given(parameter) && id == (store.RunID{}) {
+		p.Refuse(parameter, "want the id of a run, or leave it out")
+	}
+	return id
 }
 
 // metadata are the values of a parameter that has a name=value each time.
@@ -83,6 +93,20 @@ func (w *when) UnmarshalJSON(value []byte) error {
 	return nil
 }
 
+// linked is a condition that must name a run when it is given: the zero id is none.
+type linked struct{ store.RunID }
+
+// UnmarshalJSON reads the condition.
+func (l *linked) UnmarshalJSON(value []byte) error {
+	if err := json.Unmarshal(value, &l.RunID); err != nil || l.RunID == (store.RunID{}) {
+		return errors.New("want the id of a run, or leave it out")
+	}
+	return nil
+}
+
+// MarshalJSON writes the condition.
+func (l linked) MarshalJSON() ([]byte, error) { return json.Marshal(l.RunID) }
+
 // Filter is a filter of runs in a JSON body, with the words of the query.
 type Filter struct {
 	State      []store.State  `json:"state,omitempty"`
@@ -91,6 +115,8 @@ type Filter struct {
 	Tag        text           `json:"tag,omitempty"`
 	Key        text           `json:"key,omitempty"`
 	Schedule   text           `json:"schedule,omitempty"`
+	Parent     linked         `json:"parent,omitzero"`
+	WaitingOn  linked         `json:"waiting_on,omitzero"`
 	Worker     text           `json:"worker,omitempty"`
 	Error      text           `json:"error,omitempty"`
 	Args       text           `json:"args,omitempty"`
@@ -104,6 +130,7 @@ type Filter struct {
 // FilterOf is a filter as it is written in JSON.
 func FilterOf(f store.Filter) Filter {
 	return Filter{State: f.States, Job: f.Jobs, Queue: f.Queues, Tag: text(f.Tag), Key: text(f.Key), Schedule: text(f.Schedule),
+		Parent: linked{f.Parent}, WaitingOn: linked{f.WaitingOn},
 		Worker: text(f.Worker), Error: text(f.Error), Args: text(f.Args),
 		Metadata: f.Metadata, ID: f.IDs, Since: when{f.Since}, Until: when{f.Until}, EndedSince: when{f.EndedSince}}
 }
@@ -111,6 +138,7 @@ func FilterOf(f store.Filter) Filter {
 // Filter is the filter that was read from JSON.
 func (f Filter) Filter() store.Filter {
 	return store.Filter{States: f.State, Jobs: f.Job, Queues: f.Queue, Tag: string(f.Tag), Key: string(f.Key), Schedule: string(f.Schedule),
+		Parent: f.Parent.RunID, WaitingOn: f.WaitingOn.RunID,
 		Worker: string(f.Worker), Error: string(f.Error), Args: string(f.Args),
 		Metadata: f.Metadata, IDs: f.ID, Since: f.Since.Time, Until: f.Until.Time, EndedSince: f.EndedSince.Time}
 }

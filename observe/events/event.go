@@ -26,6 +26,7 @@ const (
 	RunSucceeded  Kind = "run.succeeded"   //
 	RunRetried    Kind = "run.retried"     // the attempt has failed, and the run is tried again
 	RunSnoozed    Kind = "run.snoozed"     // the handler has asked for later
+	RunParked     Kind = "run.parked"      // the run is put back because it sleeps or waits, or tries a step again
 	RunDead       Kind = "run.dead"        // after its last attempt, by its handler's decision, or by a crash
 	RunCancelled  Kind = "run.cancelled"   // by its handler, or on request while it was executing
 	RunHandedBack Kind = "run.handed_back" // the worker stops, and has returned it unfinished
@@ -43,7 +44,7 @@ const (
 
 // Kinds are all kinds.
 func Kinds() []Kind {
-	return []Kind{RunEnqueued, RunStarted, RunSucceeded, RunRetried, RunSnoozed, RunDead, RunCancelled, RunHandedBack,
+	return []Kind{RunEnqueued, RunStarted, RunSucceeded, RunRetried, RunSnoozed, RunParked, RunDead, RunCancelled, RunHandedBack,
 		RunReclaimed, RunLost, RunStuck, RunRefused, OperatorChanged, WorkerStarted, WorkerHeartbeat, WorkerStopped}
 }
 
@@ -103,12 +104,23 @@ type Run struct {
 	DueAt       *time.Time      `json:"due_at"`
 	CreatedAt   *time.Time      `json:"created_at"`
 	Took        *store.Duration `json:"took"`       // by the handler
-	RetryAt     *time.Time      `json:"retry_at"`   // of RunRetried and RunSnoozed, about
+	RetryAt     *time.Time      `json:"retry_at"`   // of RunRetried, RunSnoozed and RunParked, about
 	ErrorType   *string         `json:"error_type"` // such as *net.OpError
 	Error       *string         `json:"error"`      // its text, only if Config.Errors allows it
 	Crash       bool            `json:"crash"`      // a worker has crashed, or was cut off: the attempt has no end of its own
 	LostBy      *string         `json:"lost_by"`    // that worker
+	Waits       []Wait          `json:"waits"`      // of RunParked, at most 20; nil: none
 }
+
+// Wait is one of the waits because of which a run is put back.
+type Wait struct {
+	Step  string         `json:"step"`  // its name
+	Kind  store.StepKind `json:"kind"`  // sleep, input, children, or tried: a step that is tried again
+	Until *time.Time     `json:"until"` // when it ends by itself, about; nil: it does not
+}
+
+// waitsMost bounds the waits of one event.
+const waitsMost = 20
 
 // State is how a worker is doing.
 type State struct {
@@ -129,6 +141,9 @@ func (e *Event) size() int {
 		n += 400 + len(r.Job) + len(r.Queue)
 		for _, tag := range r.Tags {
 			n += len(tag)
+		}
+		for i := range r.Waits {
+			n += 50 + len(r.Waits[i].Step)
 		}
 		for _, text := range []*string{r.Error, r.ErrorType, r.Trace, r.Schedule, r.LostBy} {
 			if text != nil {

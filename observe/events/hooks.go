@@ -22,7 +22,7 @@ func (s *Stream) Hooks() observe.Hooks {
 	if s.any(RunStarted) {
 		h.Execute = s.execute
 	}
-	if s.any(RunSucceeded, RunRetried, RunSnoozed, RunDead, RunCancelled, RunHandedBack, RunRefused) {
+	if s.any(RunSucceeded, RunRetried, RunSnoozed, RunParked, RunDead, RunCancelled, RunHandedBack, RunRefused) {
 		h.RunSettled = s.settled
 	}
 	if s.any(RunDead, RunReclaimed, RunLost, RunStuck) {
@@ -80,8 +80,11 @@ func (s *Stream) settled(v observe.RunVerdict) {
 		return
 	}
 	what, known := outcomes[v.Outcome]
-	if v.Verdict == store.Rejected {
+	switch {
+	case v.Verdict == store.Rejected:
 		what = RunRefused
+	case len(v.Parks) > 0:
+		what = RunParked
 	}
 	if !known || !s.wants(what) {
 		return
@@ -91,8 +94,11 @@ func (s *Stream) settled(v observe.RunVerdict) {
 		took := store.Duration(v.Took)
 		run.Took = &took
 	}
-	if what == RunRetried || what == RunSnoozed {
+	if what == RunRetried || what == RunSnoozed || what == RunParked && v.After < store.MaxDelay {
 		run.RetryAt = when(time.Now().Add(v.After))
+	}
+	if what == RunParked {
+		run.Waits = waitsOf(v.Parks)
 	}
 	if v.Error != "" || v.Err != nil {
 		run.ErrorType = some(errorType(v.Err))
@@ -101,6 +107,17 @@ func (s *Stream) settled(v observe.RunVerdict) {
 		}
 	}
 	s.add(Event{Kind: what, Run: run})
+}
+
+func waitsOf(parks []observe.Park) []Wait {
+	waits := make([]Wait, min(len(parks), waitsMost))
+	for i := range waits {
+		waits[i] = Wait{Step: parks[i].Step, Kind: parks[i].Kind}
+		if parks[i].In >= 0 {
+			waits[i].Until = when(time.Now().Add(parks[i].In))
+		}
+	}
+	return waits
 }
 
 func (s *Stream) lost(l observe.RunLoss) {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Sink takes batches of events.
@@ -111,6 +113,9 @@ func New(sink Sink, config Config) *Stream {
 		if s.wants(what) {
 			s.ends |= 1 << uint(outcome)
 		}
+	}
+	if s.wants(RunParked) {
+		s.ends |= 1 << uint(store.Snoozed)
 	}
 	return s
 }

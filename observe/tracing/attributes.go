@@ -8,6 +8,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/durable-worker/durable-worker/internal/storable"
+	"github.com/durable-worker/durable-worker/observe"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -33,6 +34,10 @@ const (
 	keyCrashes     = attribute.Key("durable.run.crash_count")
 	keyFence       = attribute.Key("durable.run.fence")
 	keyWait        = attribute.Key("durable.run.wait")
+	keyStep        = attribute.Key("durable.step.name")
+	keyStepTry     = attribute.Key("durable.step.try")
+	keyParked      = attribute.Key("durable.park.kind")
+	keyParkedFor   = attribute.Key("durable.park.seconds")
 )
 
 const (
@@ -85,6 +90,22 @@ func executeAttributes(run *store.RunInfo) []attribute.KeyValue {
 		keyMaxAttempts.Int(run.MaxAttempts), keyCrashes.Int(run.CrashCount), keyWait.Float64(max(time.Since(run.DueAt), 0).Seconds()))
 	if run.Schedule != "" {
 		all = append(all, keySchedule.String(run.Schedule))
+	}
+	return all
+}
+
+// stepAttributes are those of the execution of a step. Names of steps are bounded in length and not in
+// number, so they are no part of the span's name.
+func stepAttributes(start *observe.StepStart) []attribute.KeyValue {
+	return append(runAttributes(&start.Run), keyOperation.String("step"), keyOperationType.String("process"),
+		keyStep.String(start.Name), keyStepTry.Int(start.Try))
+}
+
+// parkAttributes are those of the event that a run is put back because of a wait.
+func parkAttributes(park *observe.Park) []attribute.KeyValue {
+	all := []attribute.KeyValue{keyStep.String(park.Step), keyParked.String(park.Kind.String())}
+	if park.In >= 0 {
+		all = append(all, keyParkedFor.Float64(park.In.Seconds()))
 	}
 	return all
 }

@@ -38,12 +38,13 @@ const schema = "https://opentelemetry.io/schemas/1.43.0"
 
 // tracer makes the spans.
 type tracer struct {
-	config   Config
-	spans    trace.Tracer
-	roots    roots                   // nil: the provider decides when a span begins
-	names    names                   // of the spans of attempts
-	begins   []trace.SpanStartOption // of an attempt that begins a trace; made once, since many are not taken
-	settling settling
+	config    Config
+	spans     trace.Tracer
+	roots     roots                   // nil: the provider decides when a span begins
+	names     names                   // of the spans of attempts
+	stepNames names                   // of the spans of steps
+	begins    []trace.SpanStartOption // of an attempt that begins a trace; made once, since many are not taken
+	settling  settling
 }
 
 // roots is a Tracer that decides whether a trace is taken before its first span has a name
@@ -52,14 +53,17 @@ type roots interface {
 	Root(ctx context.Context) (within context.Context, taken bool)
 }
 
-// names are the names of the spans of attempts, by job.
-type names struct{ made sync.Map }
+// names are the names of spans, by job.
+type names struct {
+	verb string
+	made sync.Map
+}
 
 func (n *names) of(job string) string {
 	if name, known := n.made.Load(job); known {
 		return name.(string)
 	}
-	name, _ := n.made.LoadOrStore(job, "execute "+job)
+	name, _ := n.made.LoadOrStore(job, n.verb+" "+job)
 	return name.(string)
 }
 
@@ -72,10 +76,10 @@ func Hooks(config Config) observe.Hooks {
 	if config.ChildWithin == 0 {
 		config.ChildWithin = 5 * time.Minute
 	}
-	t := &tracer{config: config, spans: config.Provider.Tracer(scope, trace.WithSchemaURL(schema)),
+	t := &tracer{config: config, names: names{verb: "execute"}, stepNames: names{verb: "step"}, spans: config.Provider.Tracer(scope, trace.WithSchemaURL(schema)),
 		begins: []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithNewRoot()}}
 	t.roots, _ = t.spans.(roots)
-	hooks := observe.Hooks{Enqueue: t.enqueue, Execute: t.execute}
+	hooks := observe.Hooks{Enqueue: t.enqueue, Execute: t.execute, Step: t.step}
 	if config.Calls {
 		hooks.StoreCalled, hooks.RunSettled = t.storeCalled, t.runSettled
 	}
@@ -134,6 +138,9 @@ func (t *tracer) executed(span trace.Span, of attempt) func(observe.ExecuteEnd) 
 	return func(end observe.ExecuteEnd) {
 		outcome := end.Outcome
 		span.SetAttributes(keyOutcome.String(outcome.Kind.String()))
+		for i := range end.Parks {
+			span.AddEvent("parked", trace.WithAttributes(parkAttributes(&end.Parks[i])...))
+		}
 		if outcome.Kind == store.Failure || outcome.Kind == store.Death {
 			t.fail(span, reasonOf(outcome), outcome.Error, outcome.Stack)
 		}
@@ -142,6 +149,30 @@ func (t *tracer) executed(span trace.Span, of attempt) func(observe.ExecuteEnd) 
 		if t.config.Calls && span.SpanContext().IsSampled() {
 			t.settling.add(of, returned{within: span.SpanContext(), at: at})
 		}
+	}
+}
+
+// step begins the span of a step that is executed, below the one that is current where the handler
+// called it. Of an attempt that is not taken nothing is made.
+func (t *tracer) step(ctx context.Context, start observe.StepStart) (context.Context, func(observe.StepEnd)) {
+	if !trace.SpanFromContext(ctx).IsRecording() {
+		return ctx, nil
+	}
+	ctx, span := t.spans.Start(ctx, t.stepNames.of(start.Run.Job), trace.WithSpanKind(trace.SpanKindInternal))
+	if !span.IsRecording() {
+		return ctx, nil
+	}
+	span.SetAttributes(stepAttributes(&start)...)
+	return ctx, func(end observe.StepEnd) {
+		span.SetAttributes(keyOutcome.String(end.Result.String()))
+		if end.Result != observe.StepDone {
+			text := ""
+			if end.Err != nil {
+				text = end.Err.Error()
+			}
+			t.fail(span, "step "+end.Result.String(), text, "")
+		}
+		span.End()
 	}
 }
 

@@ -18,26 +18,27 @@ import (
 // newRun is a run to be enqueued, with the words of the command enqueue. What is left
 // out is the job's.
 type newRun struct {
-	ID          *store.RunID    `json:"id"`
-	Job         string          `json:"job"`
-	Args        json.RawMessage `json:"args"`
-	Queue       *string         `json:"queue"`
-	DueAt       *time.Time      `json:"due_at"`
-	After       *store.Duration `json:"after"`
-	ExpiresAt   *time.Time      `json:"expires_at"`
-	Priority    *int            `json:"priority"`
-	MaxAttempts *int            `json:"max_attempts"`
-	Timeout     *store.Duration `json:"timeout"`
-	Tags        []string        `json:"tags"`
-	Metadata    store.Metadata  `json:"metadata"`
-	LimitedBy   []string        `json:"limited_by"`
-	Unique      *string         `json:"unique"`
-	UniqueFor   *store.Duration `json:"unique_for"`
-	Replace     *string         `json:"replace"`
-	Debounce    *string         `json:"debounce"`
-	Quiet       *store.Duration `json:"quiet"`
-	AtMost      *store.Duration `json:"at_most"`
-	Batch       *newBatch       `json:"batch"`
+	ID          *store.RunID         `json:"id"`
+	Job         string               `json:"job"`
+	Args        json.RawMessage      `json:"args"`
+	Queue       *string              `json:"queue"`
+	DueAt       *time.Time           `json:"due_at"`
+	After       *store.Duration      `json:"after"`
+	ExpiresAt   *time.Time           `json:"expires_at"`
+	Priority    *int                 `json:"priority"`
+	MaxAttempts *int                 `json:"max_attempts"`
+	Timeout     *store.Duration      `json:"timeout"`
+	Tags        []string             `json:"tags"`
+	Metadata    store.Metadata       `json:"metadata"`
+	LimitedBy   []string             `json:"limited_by"`
+	DependsOn   []operate.Dependency `json:"depends_on"`
+	Unique      *string              `json:"unique"`
+	UniqueFor   *store.Duration      `json:"unique_for"`
+	Replace     *string              `json:"replace"`
+	Debounce    *string              `json:"debounce"`
+	Quiet       *store.Duration      `json:"quiet"`
+	AtMost      *store.Duration      `json:"at_most"`
+	Batch       *newBatch            `json:"batch"`
 }
 
 // newRuns is the body of POST /runs: one run, or several in runs.
@@ -194,6 +195,8 @@ func (w *newRun) options(pointer string) (options []durable.Option, faults wire.
 	}
 	limits, more := limitedBy(w.LimitedBy, pointer)
 	options, faults = append(options, limits...), append(faults, more...)
+	conditions, more := w.dependsOn(pointer)
+	options, faults = append(options, conditions...), append(faults, more...)
 	keys, member, fault := w.key()
 	if fault != "" {
 		faults = append(faults, wire.InBody(pointer+member, "%s", fault)...)
@@ -210,6 +213,25 @@ func limitedBy(texts []string, pointer string) (options []durable.Option, faults
 			continue
 		}
 		options = append(options, durable.LimitedByUse(use))
+	}
+	return options, faults
+}
+
+// dependsOn are the options of the conditions that the run has.
+func (w *newRun) dependsOn(pointer string) (options []durable.Option, faults wire.FaultsError) {
+	for i := range w.DependsOn {
+		at := fmt.Sprintf("%s/depends_on/%d", pointer, i)
+		switch one := &w.DependsOn[i]; {
+		case one.On == "":
+			faults = append(faults, wire.InBody(at+"/on", "want success, end or failure")...)
+		case len(one.Runs) == 0:
+			faults = append(faults, wire.InBody(at+"/runs", "want the ids of runs")...)
+		default:
+			options = append(options, durable.DependsOn(one.Condition()))
+		}
+	}
+	if len(w.DependsOn) > 0 && (w.DueAt != nil || w.After != nil) {
+		faults = append(faults, wire.InBody(pointer+"/depends_on", "a run that depends on others has neither due_at nor after")...)
 	}
 	return options, faults
 }

@@ -18,6 +18,7 @@ func runRoutes() []route {
 		{"GET /runs/{id}/wait", []string{"timeout"}, waitForRun},
 		{"POST /runs/{id}/cancel", nil, cancelRun},
 		{"POST /runs/{id}/retry", nil, retryRun},
+		{"POST /runs/{id}/release", nil, releaseRun},
 		{"POST /runs/{id}/acknowledge", nil, acknowledgeRun},
 		{"POST /runs/{id}/rerun", nil, rerunRun},
 		{"POST /runs/{id}/reveal", nil, revealRun},
@@ -49,8 +50,8 @@ func getRun(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	record, err := c.op.Run(c.r.Context(), id)
-	return ok(record), err
+	run, err := c.op.RunWithLinks(c.r.Context(), id)
+	return ok(run), err
 }
 
 // reasoned is the body of a change.
@@ -74,7 +75,12 @@ func (c *call) change(action store.RunAction) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	changed, err := c.op.Change(c.r.Context(), store.RunCommand{Action: action, Reason: given.Reason, Runs: []store.RunID{id}})
+	return c.changeFor(action, id, given.Reason)
+}
+
+// changeFor changes one run for a reason.
+func (c *call) changeFor(action store.RunAction, id store.RunID, reason string) (answer, error) {
+	changed, err := c.op.Change(c.r.Context(), store.RunCommand{Action: action, Reason: reason, Runs: []store.RunID{id}})
 	if err == nil {
 		err = changed.Refused(action)
 	}
@@ -89,7 +95,30 @@ func (c *call) change(action store.RunAction) (answer, error) {
 
 func cancelRun(c *call) (answer, error) { return c.change(store.CancelRuns) }
 
-func retryRun(c *call) (answer, error) { return c.change(store.RetryRuns) }
+// retrying is the body of a retry.
+type retrying struct {
+	reasoned
+
+	WithDependents bool `json:"with_dependents"`
+}
+
+func retryRun(c *call) (answer, error) {
+	id, err := c.run()
+	if err != nil {
+		return answer{}, err
+	}
+	var given retrying
+	if err := c.body(&given); err != nil {
+		return answer{}, err
+	}
+	if !given.WithDependents {
+		return c.changeFor(store.RetryRuns, id, given.Reason)
+	}
+	retried, err := c.op.RetryWithDependents(c.r.Context(), given.Reason, id)
+	return ok(retried), err
+}
+
+func releaseRun(c *call) (answer, error) { return c.change(store.ReleaseRuns) }
 
 func acknowledgeRun(c *call) (answer, error) { return c.change(store.AcknowledgeRuns) }
 

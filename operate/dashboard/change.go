@@ -35,11 +35,12 @@ var consequences = map[store.RunAction]string{ //nolint:gochecknoglobals // a co
 	store.CancelRuns:      "A pending run is cancelled immediately. A running one is asked to stop: its context ends, and it is cancelled when its handler returns, unless that succeeds.",
 	store.RetryRuns:       "Each run becomes pending again, due now, with all of its attempts. It keeps its id, args and unique key.",
 	store.AcknowledgeRuns: "It leaves the problems and the figures of dead runs. It stays dead, and can be retried later.",
+	store.ReleaseRuns:     "It is due now, as if its conditions were met. What becomes later of the runs that it depends on has no effect on it any more.",
 	store.DeleteRuns:      "Each run is removed with its args, result, attempts and logs. This cannot be undone. The audit log keeps that it was deleted.",
 }
 
 // verbs are the actions' words on buttons.
-var verbs = map[store.RunAction]string{store.CancelRuns: "Cancel", store.RetryRuns: "Retry", store.DeleteRuns: "Delete", store.AcknowledgeRuns: "Acknowledge"} //nolint:gochecknoglobals // a constant table
+var verbs = map[store.RunAction]string{store.CancelRuns: "Cancel", store.RetryRuns: "Retry", store.DeleteRuns: "Delete", store.AcknowledgeRuns: "Acknowledge", store.ReleaseRuns: "Release"} //nolint:gochecknoglobals // a constant table
 
 // namedMost bounds the runs that a page of confirmation lists.
 const namedMost = 10
@@ -58,7 +59,7 @@ func (d *dashboard) changeOf(ctx context.Context, r *request) (changePage, error
 	shown := changePage{Action: action, Verb: verbs[action], Says: consequences[action], All: r.form.Get("all") == "true",
 		Danger: action == store.DeleteRuns, Reason: r.form.Get("reason"), Back: back(r.form, "runs")}
 	if shown.Verb == "" {
-		return shown, fmt.Errorf("%w: action %q: want cancel, retry, acknowledge or delete", store.ErrInvalid, clip(50, string(action)))
+		return shown, fmt.Errorf("%w: action %q: want cancel, retry, release, acknowledge or delete", store.ErrInvalid, clip(50, string(action)))
 	}
 	if shown.All {
 		return shown, d.changeAllOf(ctx, r, &shown)

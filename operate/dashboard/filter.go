@@ -47,9 +47,16 @@ func filterOf(form url.Values, now time.Time) (store.Filter, error) {
 	if filter.EndedSince, err = instantOf(form.Get("ended_since"), now); err != nil {
 		return filter, fmt.Errorf("%w: ended since: %w", store.ErrInvalid, err)
 	}
-	if text := form.Get("cursor"); text != "" {
-		if filter.Before, err = store.ParseRunID(text); err != nil {
-			return filter, fmt.Errorf("%w: cursor: %w", store.ErrInvalid, err)
+	for name, id := range map[string]*store.RunID{"cursor": &filter.Before, "parent": &filter.Parent, "waiting_on": &filter.WaitingOn} {
+		text := strings.TrimSpace(form.Get(name))
+		if text == "" {
+			continue
+		}
+		if *id, err = store.ParseRunID(text); err != nil {
+			return filter, fmt.Errorf("%w: %s: %w", store.ErrInvalid, strings.ReplaceAll(name, "_", " "), err)
+		}
+		if *id == (store.RunID{}) && name != "cursor" { // which would mean any
+			return filter, fmt.Errorf("%w: %s: no run has the id %s", store.ErrInvalid, strings.ReplaceAll(name, "_", " "), text)
 		}
 	}
 	return filter, nil
@@ -81,7 +88,7 @@ func instantOf(text string, now time.Time) (time.Time, error) {
 
 // conditions are the parameters of a list of runs, its cursor left out.
 func conditions() []string {
-	return []string{"state", "job", "queue", "tag", "key", "schedule", "worker", "error", "args", "metadata", "since", "until", "ended_since"}
+	return []string{"state", "job", "queue", "tag", "key", "schedule", "parent", "waiting_on", "worker", "error", "args", "metadata", "since", "until", "ended_since"}
 }
 
 // words are the parameters of a filter.
@@ -99,6 +106,11 @@ func words(f store.Filter) url.Values {
 	for name, value := range map[string]string{"tag": f.Tag, "key": f.Key, "schedule": f.Schedule, "worker": f.Worker, "error": f.Error, "args": f.Args} {
 		if value != "" {
 			values.Set(name, value)
+		}
+	}
+	for name, id := range map[string]store.RunID{"parent": f.Parent, "waiting_on": f.WaitingOn} {
+		if id != (store.RunID{}) {
+			values.Set(name, id.String())
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.Metadata)) {

@@ -99,7 +99,7 @@ type attended struct{ To, Word string }
 
 // attendedList are the lists of what each kind is about.
 var attendedList = map[operate.AttentionKind]attended{ //nolint:gochecknoglobals // a constant table
-	operate.AttentionOverdue: {"queues", "Queues"}, operate.AttentionIsolatedWaiting: {"queues", "Queues"}, operate.AttentionDead: {"problems", "Problems"},
+	operate.AttentionOverdue: {"queues", "Queues"}, operate.AttentionIsolatedWaiting: {"queues", "Queues"}, operate.AttentionDead: {"problems", "Problems"}, operate.AttentionHeld: {"problems", "Problems"},
 	operate.AttentionScheduleFault: {"schedules", "Schedules"}, operate.AttentionScheduleLate: {"schedules", "Schedules"},
 	operate.AttentionScheduleOrphaned: {"schedules", "Schedules"}, operate.AttentionLimitFull: {"limits", "Limits"}, operate.AttentionLimitShut: {"limits", "Limits"},
 }
@@ -113,6 +113,8 @@ func attendedOf(a operate.Attention) attended {
 		return attended{"queues", "Queues"}
 	case operate.AttentionDead:
 		return attended{link("problems", "job", a.Job), "Problems"}
+	case operate.AttentionHeld:
+		return attended{"runs/" + a.Subject, "Run"}
 	case operate.AttentionUnserved:
 		if a.Job == "" { // of many
 			return attended{"jobs", "Jobs"}

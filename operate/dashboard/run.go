@@ -22,6 +22,7 @@ type runPage struct {
 	Seen    seen
 	Masked  bool       // a rule hides something that this person may have revealed
 	Steps   *stepsView // nil: there are none
+	Links   *linksView // nil: there are none
 	Changes []store.Change
 	Can     map[string]bool
 	Copies  []copied // for operators: they have the args
@@ -88,8 +89,16 @@ func (d *dashboard) run(ctx context.Context, r *request) (view, error) {
 		return view{}, err
 	}
 	shown.Steps = stepsOf(&steps)
+	links, err := r.do.LinksOf(ctx, id)
+	if err != nil {
+		return view{}, err
+	}
+	shown.Links = linksOf(id, &links)
 	shown.Masked = shown.Masked || r.who.Operator && masks(&steps)
 	for i := range shown.Why.Blockers {
+		if shown.Why.Blockers[i].Kind == operate.BlockerDependency {
+			shown.Can["release"] = true
+		}
 		if b := &shown.Why.Blockers[i]; b.Kind == operate.BlockerKept && b.EndsAt != nil {
 			shown.Kept = stampOf(b.EndsAt, r.now)
 		}

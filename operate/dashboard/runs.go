@@ -67,7 +67,7 @@ func (d *dashboard) runs(ctx context.Context, r *request) (view, error) {
 	}
 	head := d.headers.shown()
 	shown := runList{RunList: list, Filter: filter, Form: r.form, First: filter.Before == (store.RunID{}), Bare: len(words(filter)) == 0,
-		States: stateTabs(r.form, &head), Hidden: hiddenFields(words(filter)), Rare: filter.Key+filter.Schedule+filter.Worker != "" || filter.Metadata != nil || !filter.Until.IsZero() || !filter.EndedSince.IsZero(),
+		States: stateTabs(r.form, &head), Hidden: hiddenFields(words(filter)), Rare: filter.Key+filter.Schedule+filter.Worker != "" || filter.Linked() || filter.Metadata != nil || !filter.Until.IsZero() || !filter.EndedSince.IsZero(),
 		FirstTo: "runs?" + changed(r.form, "cursor", "").Encode()}
 	if err := d.choices(ctx, &shown); err != nil {
 		return view{}, err

@@ -103,7 +103,7 @@ func (s *Store) count(b *batch) {
 
 // decideBatches decides about every batch, and cancels the members of cancelled ones. It returns how
 // many members it has cancelled, and whether others may wait for what was decided.
-func (s *Store) decideBatches(now time.Time) (ended int, told bool) {
+func (s *Store) decideBatches(now time.Time) (ended int, notify bool) {
 	for _, id := range s.made {
 		b := s.batches[id]
 		if b == nil {
@@ -115,18 +115,18 @@ func (s *Store) decideBatches(now time.Time) (ended int, told bool) {
 		}
 		s.count(b)
 		d := rules.DecideBatch(b.Batch, now, true)
-		b.Batch, told = d.Batch, told || d.Told
+		b.Batch, notify = d.Batch, notify || d.Notify
 		if !b.Cancelled || b.EndedAt != nil {
 			continue
 		}
 		for _, id := range b.members {
 			if r := s.runs[id]; r != nil && !r.state.Terminal() && r.cancel == "" {
 				s.cancel(r, b.Reason, now)
-				ended, told = ended+1, true
+				ended, notify = ended+1, true
 			}
 		}
 	}
-	return ended, told
+	return ended, notify
 }
 
 // batchTimer is how long it is until the first batch has to be decided about; negative: none has.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -78,6 +79,9 @@ func (s *Store) Send(ctx context.Context, input store.NewInput) (store.SendRecei
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if input.Under != (store.Holder{}) && s.verdict(input.Under.Run, input.Under.Claim) != store.Applied {
+		return store.SendReceipt{}, fmt.Errorf("send: run %s: %w", input.Under.Run, lease.ErrLost)
+	}
 	receipt, err := s.send(&input, s.now())
 	if err == nil {
 		s.hintIf(s.releaseNoticed(nil, s.now()).Released > 0)
@@ -165,7 +169,11 @@ func (s *Store) releaseNoticed(looks []store.Look, now time.Time) store.ReleaseR
 	}
 	s.notices = later
 	for _, look := range looks {
-		result.Released += s.releaseFor(s.runs[look.Run], look.Name, now)
+		r := s.runs[look.Run]
+		if r != nil && look.Kind == store.StepChildren { // it has begun to wait again
+			r.came = slices.DeleteFunc(slices.Clone(r.came), func(name string) bool { return name == look.Name })
+		}
+		result.Released += s.releaseFor(r, look.Name, now)
 	}
 	released, ended := s.releaseLinked(now)
 	result.Released, result.Ended = result.Released+released, ended
@@ -244,6 +252,11 @@ func (t *Tx) Send(ctx context.Context, input store.NewInput) (store.SendReceipt,
 	}
 	if err := input.Check(); err != nil {
 		return store.SendReceipt{}, err
+	}
+	if input.Under != (store.Holder{}) {
+		if err := t.hold(ctx, input.Under); err != nil {
+			return store.SendReceipt{}, fmt.Errorf("send: %w", err)
+		}
 	}
 	input.Value = bytes.Clone(input.Value)
 	shadow := t.seen()

@@ -44,7 +44,7 @@ func (s *Store) Runs(ctx context.Context, filter store.Filter) (store.Page, erro
 	var page store.Page
 	first, end := s.below(from), s.below(below)
 	for _, r := range slices.Backward(s.byID[min(first, end):end]) {
-		if !matches(&filter, r) {
+		if !s.matches(&filter, r) {
 			continue
 		}
 		if len(page.Runs) == limit {
@@ -56,7 +56,11 @@ func (s *Store) Runs(ctx context.Context, filter store.Filter) (store.Page, erro
 	return page, nil
 }
 
-func matches(filter *store.Filter, r *run) bool {
+// matches reports whether a run passes a filter. The caller holds mu.
+func (s *Store) matches(filter *store.Filter, r *run) bool {
+	if filter.Linked() && !s.hasLink(filter, r) {
+		return false
+	}
 	return (len(filter.IDs) == 0 || slices.Contains(filter.IDs, r.id)) && (len(filter.States) == 0 || slices.Contains(filter.States, r.state)) &&
 		(len(filter.Jobs) == 0 || slices.Contains(filter.Jobs, r.lane.name.job)) &&
 		(len(filter.Queues) == 0 || slices.Contains(filter.Queues, r.lane.name.queue)) &&
@@ -100,7 +104,7 @@ func (s *Store) CountMatching(ctx context.Context, filter store.Filter) (map[sto
 	defer s.mu.Unlock()
 	first, end := s.below(from), s.below(below)
 	for _, r := range s.byID[min(first, end):end] {
-		if matches(&filter, r) {
+		if s.matches(&filter, r) {
 			counts[r.state] = store.Count{N: counts[r.state].N + 1}
 		}
 	}

@@ -130,8 +130,12 @@ func (s *Store) wait(r *run, dueAt, now time.Time) {
 func (s *Store) finish(r *run, state store.State, reason string, now time.Time) {
 	r.state, r.finishedAt, r.reason = state, now, reason
 	s.release(r, now)
-	if state == store.Cancelled {
+	switch state {
+	case store.Cancelled:
 		s.orphan(r)
+	case store.Dead:
+		s.noteDeath(r, reason, now)
+	default:
 	}
 }
 

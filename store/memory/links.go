@@ -105,11 +105,19 @@ func (r *run) holdAgain() bool {
 	return r.startedAt.IsZero() && slices.ContainsFunc(r.edges, func(e rules.Edge) bool { return e.Name == "" && !e.Met })
 }
 
+// meetAll has all conditions of a dependent count as met.
+func (r *run) meetAll() {
+	r.edges = slices.Clone(r.edges)
+	for i := range r.edges {
+		r.edges[i].Met = r.edges[i].Met || r.edges[i].Name == ""
+	}
+}
+
 // releaseLinked makes due what waits for runs that have ended, and cancels what never can be.
 func (s *Store) releaseLinked(now time.Time) (released, ended int) {
 	for changed := true; changed; {
-		gone, told := s.decideBatches(now)
-		ended, changed = ended+gone, told
+		gone, notify := s.decideBatches(now)
+		ended, changed = ended+gone, notify
 		for orphans := s.orphans; len(orphans) > 0; orphans = orphans[1:] {
 			s.orphans = orphans[1:]
 			if r := s.runs[orphans[0]]; r != nil && !r.state.Terminal() && r.cancel == "" {
@@ -122,10 +130,11 @@ func (s *Store) releaseLinked(now time.Time) (released, ended int) {
 			switch {
 			case r == nil:
 				s.waiters = slices.DeleteFunc(s.waiters, func(w store.RunID) bool { return w == id })
-			case r.state != store.Pending || !r.dueAt.After(now):
-			case s.childrenCame(r):
+			case r.state != store.Pending:
+			case s.childrenCame(r) && r.dueAt.After(now):
 				s.makeDue(r, now)
 				released++
+			case !r.dueAt.After(now):
 			case r.startedAt.IsZero():
 				free, never := s.judge(r)
 				if free {
@@ -142,13 +151,24 @@ func (s *Store) releaseLinked(now time.Time) (released, ended int) {
 	return released, ended
 }
 
-// childrenCame reports whether a run waits for children of which none is unfinished.
-func (s *Store) childrenCame(r *run) bool {
-	return slices.ContainsFunc(r.steps, func(step store.StepRecord) bool {
-		return step.Kind == store.StepChildren && !slices.ContainsFunc(r.edges, func(e rules.Edge) bool {
+// childrenCame reports whether a run waits for children of which none is unfinished any more, and
+// takes note of it: a wait that the handler has left releases its run once.
+func (s *Store) childrenCame(r *run) (came bool) {
+	for _, step := range r.steps {
+		if step.Kind != store.StepChildren {
+			continue
+		}
+		unfinished := slices.ContainsFunc(r.edges, func(e rules.Edge) bool {
 			return e.Name == step.Name && s.isUnfinished(&e)
 		})
-	})
+		if known := slices.Contains(r.came, step.Name); unfinished {
+			r.came = slices.DeleteFunc(slices.Clone(r.came), func(name string) bool { return name == step.Name })
+		} else if !known {
+			r.came = append(slices.Clone(r.came), step.Name)
+			came = true
+		}
+	}
+	return came
 }
 
 // isUnfinished reports whether a child of a handler, or its batch, has not ended.
@@ -211,7 +231,7 @@ func (s *Store) Outcomes(ctx context.Context, ids []store.RunID) ([]store.RunOut
 
 // outcome is how a run has ended, if it has.
 func (s *Store) outcome(r *run) store.RunOutcome {
-	return store.RunOutcome{ID: r.id, Found: true, Job: r.lane.name.job, State: r.state, Result: bytes.Clone(r.result), Reason: r.reason}
+	return store.RunOutcome{ID: r.id, Found: true, Job: r.lane.name.job, State: r.state, Result: bytes.Clone(r.result), Reason: r.reason, FinishedAt: r.finishedAt}
 }
 
 // Links returns what a run waits for, and who waits for it.
@@ -234,8 +254,64 @@ func (s *Store) Links(ctx context.Context, id store.RunID) (store.RunLinks, erro
 			}
 		}
 	}
-	links.WaitsFor, links.WaitedFor = rules.LinksInOrder(links.WaitsFor), rules.LinksInOrder(links.WaitedFor)
+	links.Sources, links.Waiters = rules.LinksCounted(len(links.WaitsFor)), rules.LinksCounted(len(links.WaitedFor))
+	links.WaitsFor, links.WaitedFor = rules.LinksInOrder(links.WaitsFor), rules.WaitersInOrder(links.WaitedFor)
 	return links, nil
+}
+
+// Waiters returns the runs that wait for a run; see store.Linker.
+func (s *Store) Waiters(ctx context.Context, id, after store.RunID) (waiters []store.RunID, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("waiters: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.byID {
+		waits := slices.ContainsFunc(r.edges, func(e rules.Edge) bool { return e.Source == id && !e.Met })
+		if waits && bytes.Compare(r.id[:], after[:]) > 0 && len(waiters) < store.MaxSources {
+			waiters = append(waiters, r.id)
+		}
+	}
+	return waiters, nil
+}
+
+// Holds returns the dead runs that hold dependents; see store.Linker.
+func (s *Store) Holds(ctx context.Context) ([]store.Hold, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("holds: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	held := map[store.RunID]int64{}
+	for _, r := range s.byID {
+		for i := range r.edges {
+			if e := &r.edges[i]; e.Want == rules.WantOf(store.WantSucceeded, false) && s.waitsOn(r, e) {
+				held[e.Source]++
+			}
+		}
+	}
+	var holds []store.Hold
+	for id, n := range held {
+		if r := s.runs[id]; r != nil && r.state == store.Dead && r.acknowledgedAt.IsZero() {
+			holds = append(holds, store.Hold{Run: id, Job: r.lane.name.job, DeadSince: r.finishedAt,
+				Dependents: store.Count{N: min(n, store.MaxHeldCounted), AtLeast: n >= store.MaxHeldCounted}})
+		}
+	}
+	return rules.HoldsInOrder(holds), nil
+}
+
+// waitsOn reports whether a run waits for an edge's source as its dependent. The caller holds mu.
+func (s *Store) waitsOn(r *run, e *rules.Edge) bool {
+	return e.Name == "" && !e.Met && r.state == store.Pending && r.startedAt.IsZero() && r.dueAt.After(s.now())
+}
+
+// hasLink reports whether a run has the link that a filter asks for. The caller holds mu.
+func (s *Store) hasLink(filter *store.Filter, r *run) bool {
+	if filter.WaitingOn != (store.RunID{}) {
+		return slices.ContainsFunc(r.edges, func(e rules.Edge) bool { return e.Source == filter.WaitingOn && s.waitsOn(r, &e) })
+	}
+	parent := s.runs[filter.Parent]
+	return parent != nil && slices.ContainsFunc(parent.edges, func(e rules.Edge) bool { return e.Source == r.id && e.Name != "" })
 }
 
 // linked completes a link with what is at its other end.

@@ -43,7 +43,7 @@ func (s *Store) operate(command *store.RunCommand, id store.RunID, now time.Time
 	if !found {
 		return store.ChangedRun{ID: id, Result: store.RunNotFound}
 	}
-	effect := rules.Permit(command.Action, rules.Operable{State: r.state, CancelReason: rules.TextOrNil(r.cancel), Acknowledged: !r.acknowledgedAt.IsZero()})
+	effect := rules.Permit(command.Action, rules.Operable{State: r.state, CancelReason: rules.TextOrNil(r.cancel), Acknowledged: !r.acknowledgedAt.IsZero(), Held: r.state == store.Pending && r.holdAgain()})
 	changed := store.ChangedRun{ID: id, Result: effect.Result, State: effect.State}
 	if !effect.Writes {
 		return changed
@@ -59,6 +59,9 @@ func (s *Store) operate(command *store.RunCommand, id store.RunID, now time.Time
 		s.retry(r, now)
 	case store.DeleteRuns:
 		s.remove(r, now)
+	case store.ReleaseRuns:
+		r.meetAll()
+		s.makeDue(r, now)
 	case store.AcknowledgeRuns:
 		r.acknowledgedAt, r.acknowledgedBy = now, command.By
 	}

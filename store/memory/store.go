@@ -59,8 +59,10 @@ type Store struct {
 	awaited map[store.RunID]bool // their sources
 	orphans []store.RunID        // children of cancelled parents, to be cancelled
 
-	batches map[store.BatchID]*batch
-	made    []store.BatchID // all of them, in the order in which they were made
+	batches   map[store.BatchID]*batch
+	made      []store.BatchID     // all of them, in the order in which they were made
+	deaths    []store.DeathRecord // for which runs are to be stored, the oldest first
+	lastDeath int64
 
 	places    map[string][]*place         // of each lock ever asked for
 	refused   map[lease.ClaimID]time.Time // claims of locks that were given back before they came, and until when
@@ -173,6 +175,7 @@ type run struct {
 	steps  []store.StepRecord // in the order of recording
 	inputs []sentInput
 	edges  []rules.Edge // what it waits for: as a dependent, and its children; never changed in place
+	came   []string     // the waits for children that have released the run; never changed in place
 }
 
 // isolated reports whether the run waits in its lane's line of isolated runs.

@@ -20,3 +20,13 @@ func (s *Store) Rerun(ctx context.Context, of store.RunID, run store.NewRun, by 
 func (s *Store) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...store.NewRun) ([]store.Receipt, error) {
 	return s.enqueuer.EnqueueUnder(ctx, holder, runs...)
 }
+
+// Deaths returns deaths for which runs are to be stored; see store.Deaths.
+func (s *Store) Deaths(ctx context.Context, jobs []string, limit int) ([]store.DeathRecord, error) {
+	return s.enqueuer.Deaths(ctx, jobs, limit)
+}
+
+// EnqueueForDeaths stores the runs of deaths; see store.Deaths.
+func (s *Store) EnqueueForDeaths(ctx context.Context, runs []store.DeathRun) (int, error) {
+	return s.enqueuer.ForDeaths(ctx, runs)
+}

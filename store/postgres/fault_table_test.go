@@ -81,9 +81,9 @@ var notSent = []string{
 	"EnterRounds", "KeysInRound", "LeaveRounds", "LockParent", "MendLines", "ReadEntries", "TakeTurnsInRounds",
 	"DescribeGates", "GatesOfLines", "HeldByGate", "PenalizedGates", "SampleByLine", "WaitingBeside", "WaitingByLine",
 	// Of steps, waits and inputs: the handlers of the test have none.
-	"AddEdges", "AdoptChildren", "ArrivedChildren", "AwaitEnds", "AwaitingChildren", "EdgesOfWaiters", "LookAtRetried", "MeetEdges", "OutcomesOf", "SourcesOf", "UnknownSources", "WaitersFor", "WaitersOf",
+	"AddEdges", "AdoptChildren", "ArrivedChildren", "AwaitEnds", "AwaitingChildren", "ChildrenOf", "CountLinks", "DependentsOf", "EdgesOfWaiters", "Holds", "ListDeaths", "LookAtRetried", "MeetAll", "MeetEdges", "OutcomesOf", "SourcesOf", "UnknownSources", "WaitersFor", "WaitersOf",
 	"Arrived", "BeginWait", "DigestOf", "ForgetFailures", "ForgetSteps", "GiveUp", "InputOf", "InputsOf", "KeyHolder", "LockNoticed", "NextNotice", "PutBackNotices",
-	"RecordStepIn", "RecordSteps", "Awaiting", "ReleaseReady", "ReleaseWaiting", "SendInput", "StepFates", "StepOf", "StepsOf", "ClockOfRun", "TakeNotices",
+	"RecordStepIn", "RecordSteps", "Awaiting", "ReleaseReady", "ReleaseWaiting", "SendInput", "StepFates", "StepOf", "StepsOf", "ClockOfRun", "TakeDeaths", "TakeNotices",
 	// Of a failover that lost commits, and of calls that find what an earlier try has committed.
 	"Seal", "StillHeld",
 	// Of an Acquire that its caller has given up, of a lock whose row is locked, and of people who log out.

@@ -49,7 +49,7 @@ func (s *Store) Operate(ctx context.Context, command store.RunCommand) ([]store.
 		}
 		wake = wake || changed[i].Result == store.RunChanged && changed[i].State == store.Pending
 	}
-	if wake && command.Action == store.RetryRuns {
+	if wake && (command.Action == store.RetryRuns || command.Action == store.ReleaseRuns) {
 		s.wake.Hint()
 	}
 	return changed, nil
@@ -115,7 +115,7 @@ func (s *Store) changeFree(ctx context.Context, command *store.RunCommand, runs 
 			}
 			plain := rows[:0]
 			for _, row := range rows {
-				if row.Keyed && command.Action != store.CancelRuns && command.Action != store.AcknowledgeRuns && o.open(&row) {
+				if row.Keyed && movesKey(command.Action) && o.open(&row) {
 					keyed = append(keyed, row)
 				} else {
 					plain = append(plain, row)
@@ -138,6 +138,11 @@ func (s *Store) changeFree(ctx context.Context, command *store.RunCommand, runs 
 		err = s.changeKeyed(ctx, command, &keyed[i], done)
 	}
 	return err
+}
+
+// movesKey reports whether an action gives or takes the unique key of a run.
+func movesKey(action store.RunAction) bool {
+	return action == store.RetryRuns || action == store.DeleteRuns
 }
 
 // operation is one look under way.
@@ -174,7 +179,7 @@ func (o *operation) read(ctx context.Context, runs conn.UUIDs) ([]queries.Operab
 // open reports whether the action may change a run that is in the state it was
 // seen in, and answers for it when not.
 func (o *operation) open(row *queries.OperableRow) bool {
-	effect := rules.Permit(o.command.Action, rules.Operable{State: store.State(row.State), Acknowledged: row.Acknowledged})
+	effect := rules.Permit(o.command.Action, rules.Operable{State: store.State(row.State), Acknowledged: row.Acknowledged, Held: row.Held})
 	if !effect.Writes {
 		o.answers[row.ID] = store.ChangedRun{ID: row.ID, Result: effect.Result, State: effect.State}
 	}
@@ -184,12 +189,14 @@ func (o *operation) open(row *queries.OperableRow) bool {
 // act changes the runs that the action may change, in the state they were seen
 // in: pending ones through their rows of ready, the others by themselves.
 func (o *operation) act(ctx context.Context, rows []queries.OperableRow, keyed bool) error {
-	var ids conn.UUIDs
+	var ids, held conn.UUIDs
 	var pending, limited placed
 	for i := range rows {
 		row := &rows[i]
 		switch {
 		case !o.open(row):
+		case o.command.Action == store.ReleaseRuns:
+			held = append(held, row.ID)
 		case row.State == int16(store.Pending):
 			to := &pending
 			if row.Limited {
@@ -230,7 +237,7 @@ func (o *operation) act(ctx context.Context, rows []queries.OperableRow, keyed b
 		}
 	}
 	if b.Len() == 0 {
-		return nil
+		return o.release(ctx, held)
 	}
 	if err := o.store.db.Send(ctx, o.tx, b); err != nil {
 		return err

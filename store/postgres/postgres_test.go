@@ -119,6 +119,7 @@ func (o opened) shift(t *testing.T, d time.Duration) {
 		"inputs":      {"at"},
 		"notices":     {"due_at"},
 		"batches":     {"created_at", "open_until", "ends_by", "look_at", "failed_at", "ended_at"},
+		"deaths":      {"died_at"},
 	} {
 		set := make([]string, len(columns))
 		for i, column := range columns {

@@ -83,6 +83,9 @@ func (s *Store) Links(ctx context.Context, id store.RunID) (store.RunLinks, erro
 	return s.steps.Links(ctx, id)
 }
 
+// Holds returns the dead runs that hold dependents; see store.Linker.
+func (s *Store) Holds(ctx context.Context) ([]store.Hold, error) { return s.steps.Holds(ctx) }
+
 // RecordedStep returns a step as the transaction sees it; see store.TxStepper.
 func (t *Tx) RecordedStep(ctx context.Context, id store.RunID, name string) (store.StepRecord, bool, error) {
 	if err := t.store.schema.Usable(ctx); err != nil {
@@ -115,6 +118,11 @@ func (t *Tx) Send(ctx context.Context, input store.NewInput) (store.SendReceipt,
 	if err := t.store.schema.Usable(ctx); err != nil {
 		return store.SendReceipt{}, t.store.db.Fail("send", err)
 	}
+	if input.Under != (store.Holder{}) {
+		if err := t.Guard(ctx, input.Under); err != nil {
+			return store.SendReceipt{}, err
+		}
+	}
 	receipt, err := t.store.steps.SendIn(ctx, t.binding, &input)
 	if err == nil && !receipt.Existing {
 		err = t.store.wake.NoticeAtCommit(ctx, t.binding, receipt.Run)
@@ -123,4 +131,9 @@ func (t *Tx) Send(ctx context.Context, input store.NewInput) (store.SendReceipt,
 		return receipt, t.fail("send", err)
 	}
 	return receipt, nil
+}
+
+// Waiters returns the runs that wait for a run; see store.Linker.
+func (s *Store) Waiters(ctx context.Context, id, after store.RunID) ([]store.RunID, error) {
+	return s.steps.Waiters(ctx, id, after)
 }

@@ -69,7 +69,7 @@ func (c *change) decideBatch(ctx context.Context, row *queries.Batch, most int) 
 			decided.DueAt = &c.now
 		}
 	}
-	if d.Told {
+	if d.Notify {
 		if err := c.NoticeEnded(ctx, queries.NoticeEndedParams{DueAt: c.now, Batch: row.ID}); err != nil {
 			return err
 		}

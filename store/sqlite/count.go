@@ -97,7 +97,7 @@ func (s *Store) CountMatching(ctx context.Context, filter store.Filter) (map[sto
 	reader, err := s.read(ctx)
 	var counts map[store.State]store.Count
 	if err == nil {
-		counts, err = reader.countMatching(ctx, filter)
+		counts, err = reader.countMatching(ctx, s.clock.now(), filter)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("count runs: %w", s.explain(err))
@@ -105,7 +105,7 @@ func (s *Store) CountMatching(ctx context.Context, filter store.Filter) (map[sto
 	return counts, nil
 }
 
-func (l *lookups) countMatching(ctx context.Context, filter store.Filter) (map[store.State]store.Count, error) {
+func (l *lookups) countMatching(ctx context.Context, now int64, filter store.Filter) (map[store.State]store.Count, error) {
 	from, below, _, err := filter.Range()
 	if err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func (l *lookups) countMatching(ctx context.Context, filter store.Filter) (map[s
 		counts[state] = store.Count{}
 	}
 	if filter.Named() {
-		return counts, l.countNamed(ctx, &filter, counts)
+		return counts, l.countNamed(ctx, now, &filter, counts)
 	}
 	rows, err := l.matching.QueryContext(ctx, countMost, from[:], below[:], list(numbers(filter.Wanted())), list(filter.Jobs), list(filter.Queues),
 		filter.Tag, choiceOf(&filter))
@@ -136,7 +136,7 @@ func (l *lookups) countMatching(ctx context.Context, filter store.Filter) (map[s
 
 // countNamed counts runs whose ids are given, or that an index finds by their key or
 // their schedule.
-func (l *lookups) countNamed(ctx context.Context, filter *store.Filter, counts map[store.State]store.Count) error {
+func (l *lookups) countNamed(ctx context.Context, now int64, filter *store.Filter, counts map[store.State]store.Count) error {
 	from, below, _, err := filter.Range()
 	if err != nil {
 		return err
@@ -145,7 +145,7 @@ func (l *lookups) countNamed(ctx context.Context, filter *store.Filter, counts m
 	slices.SortFunc(ids, func(a, b store.RunID) int { return bytes.Compare(a[:], b[:]) })
 	ids = slices.Compact(ids) // the statement counts a run as often as it is named
 	if len(ids) == 0 {
-		if ids, err = idsOfName(ctx, l.Queries, filter, countMost); err != nil {
+		if ids, err = idsOfName(ctx, l.Queries, now, filter, countMost); err != nil {
 			return err
 		}
 		more = len(ids) == countMost

@@ -42,6 +42,11 @@ const ownNotices = 20
 
 // send stores an input and its notice.
 func (c *change) send(ctx context.Context, input *store.NewInput) (receipt store.SendReceipt, err error) {
+	if input.Under != (store.Holder{}) {
+		if err := c.guard(ctx, input.Under); err != nil {
+			return receipt, err
+		}
+	}
 	if receipt.Run, err = c.addressee(ctx, input); err != nil {
 		return receipt, err
 	}

@@ -70,7 +70,7 @@ func (s *Store) Runs(ctx context.Context, filter store.Filter) (store.Page, erro
 	reader, err := s.read(ctx)
 	var page store.Page
 	if err == nil {
-		page, err = findRuns(ctx, reader.Queries, filter)
+		page, err = findRuns(ctx, reader.Queries, s.clock.now(), filter)
 	}
 	if err != nil {
 		return store.Page{}, fmt.Errorf("runs: %w", s.explain(err))
@@ -85,7 +85,7 @@ type listed queries.ListRunsRow
 const pageMost = 20_000
 
 // findRuns reads one page.
-func findRuns(ctx context.Context, reader *queries.Queries, filter store.Filter) (store.Page, error) {
+func findRuns(ctx context.Context, reader *queries.Queries, now int64, filter store.Filter) (store.Page, error) {
 	from, below, limit, err := filter.Range()
 	if err != nil {
 		return store.Page{}, err
@@ -95,8 +95,8 @@ func findRuns(ctx context.Context, reader *queries.Queries, filter store.Filter)
 		Tag: filter.Tag, Chosen: choiceOf(&filter), Most: int64(limit) + 1,
 	}
 	floor, err := floorOf(ctx, reader, filter, ask)
-	if err == nil && len(filter.IDs) == 0 && filter.Key+filter.Schedule != "" {
-		filter.IDs, floor, err = named(ctx, reader, &filter)
+	if err == nil && len(filter.IDs) == 0 && filter.Named() {
+		filter.IDs, floor, err = named(ctx, reader, now, &filter)
 	}
 	if err != nil || filter.IDs != nil && len(filter.IDs) == 0 {
 		return store.Page{}, err
@@ -126,25 +126,30 @@ func findRuns(ctx context.Context, reader *queries.Queries, filter store.Filter)
 	return page, addProgress(ctx, reader, page.Runs)
 }
 
-// named are the newest runs of the key, or of the schedule, that is asked for, and the
+// named are the newest runs of the key, of the schedule, or with the link, that is asked for, and the
 // smallest id that is examined, if not all are.
-func named(ctx context.Context, reader *queries.Queries, filter *store.Filter) (ids []store.RunID, floor []byte, err error) {
-	ids, err = idsOfName(ctx, reader, filter, pageMost)
+func named(ctx context.Context, reader *queries.Queries, now int64, filter *store.Filter) (ids []store.RunID, floor []byte, err error) {
+	ids, err = idsOfName(ctx, reader, now, filter, pageMost)
 	if len(ids) == pageMost {
 		floor = ids[pageMost-1][:]
 	}
 	return ids, floor, err
 }
 
-func idsOfName(ctx context.Context, reader *queries.Queries, filter *store.Filter, most int64) ([]store.RunID, error) {
+func idsOfName(ctx context.Context, reader *queries.Queries, now int64, filter *store.Filter, most int64) ([]store.RunID, error) {
 	from, below, _, err := filter.Range()
 	if err != nil {
 		return nil, err
 	}
 	var found [][]byte
-	if filter.Key != "" {
+	switch {
+	case filter.Parent != store.RunID{}:
+		found, err = reader.ChildrenOf(ctx, queries.ChildrenOfParams{Parent: filter.Parent[:], Below: below[:], FromID: from[:], Most: most})
+	case filter.WaitingOn != store.RunID{}:
+		found, err = reader.DependentsOf(ctx, queries.DependentsOfParams{Source: filter.WaitingOn[:], Below: below[:], FromID: from[:], Now: now, Most: most})
+	case filter.Key != "":
 		found, err = reader.RunsOfKey(ctx, queries.RunsOfKeyParams{Key: &filter.Key, Below: below[:], FromID: from[:], Most: most})
-	} else {
+	default:
 		found, err = reader.RunsOfSchedule(ctx, queries.RunsOfScheduleParams{Schedule: &filter.Schedule, Below: below[:], FromID: from[:], Most: most})
 	}
 	ids := make([]store.RunID, len(found))
@@ -182,7 +187,7 @@ func choiceOf(filter *store.Filter) string {
 // floorOf is the smallest id that is examined; nil: all are.
 func floorOf(ctx context.Context, reader *queries.Queries, filter store.Filter, ask queries.ListRunsParams) (floor []byte, err error) {
 	switch {
-	case len(filter.IDs) > 0 || filter.Key+filter.Schedule != "":
+	case filter.Named():
 	case onlyProblems(filter.States):
 		floor, err = reader.FloorOfProblems(ctx, queries.FloorOfProblemsParams{Below: ask.Below, FromID: ask.FromID, Skip: pageMost - 1})
 	default:

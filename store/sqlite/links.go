@@ -245,7 +245,11 @@ func (s *Store) Outcomes(ctx context.Context, ids []store.RunID) ([]store.RunOut
 		if err != nil {
 			return nil, fmt.Errorf("outcomes: %w", s.explain(err))
 		}
-		found[id] = store.RunOutcome{ID: id, Found: true, Job: row.Job, State: store.State(row.State), Result: row.Result, Reason: row.Reason} //nolint:gosec // 0 to 5
+		outcome := store.RunOutcome{ID: id, Found: true, Job: row.Job, State: store.State(row.State), Result: row.Result, Reason: row.Reason} //nolint:gosec // 0 to 5
+		if ended := instantOrNil(row.FinishedAt); ended != nil {
+			outcome.FinishedAt = *ended
+		}
+		found[id] = outcome
 	}
 	return rules.OutcomesInOrder(ids, found), nil
 }
@@ -282,7 +286,51 @@ func (s *Store) Links(ctx context.Context, id store.RunID) (store.RunLinks, erro
 	for i := range waiters {
 		links.WaitedFor = append(links.WaitedFor, linkOf((*queries.SourcesOfRow)(&waiters[i])))
 	}
+	n, err := reader.CountSources(ctx, queries.CountSourcesParams{ID: id[:], Most: store.MaxLinksCounted})
+	if err != nil {
+		return links, fmt.Errorf("links: %w", s.explain(err))
+	}
+	m, err := reader.CountWaiters(ctx, queries.CountWaitersParams{ID: id[:], Most: store.MaxLinksCounted})
+	if err != nil {
+		return links, fmt.Errorf("links: %w", s.explain(err))
+	}
+	links.Sources, links.Waiters = rules.LinksCounted(int(n)), rules.LinksCounted(int(m))
 	return links, nil
+}
+
+// Waiters returns the runs that wait for a run; see store.Linker.
+func (s *Store) Waiters(ctx context.Context, id, after store.RunID) ([]store.RunID, error) {
+	reader, err := s.read(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("waiters: %w", s.explain(err))
+	}
+	rows, err := reader.WaitersOf(ctx, queries.WaitersOfParams{Source: id[:], After: after[:], Most: store.MaxSources})
+	if err != nil {
+		return nil, fmt.Errorf("waiters: %w", s.explain(err))
+	}
+	waiters := make([]store.RunID, len(rows))
+	for i := range rows {
+		waiters[i] = store.RunID(rows[i])
+	}
+	return waiters, nil
+}
+
+// Holds returns the dead runs that hold dependents; see store.Linker.
+func (s *Store) Holds(ctx context.Context) ([]store.Hold, error) {
+	reader, err := s.read(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("holds: %w", s.explain(err))
+	}
+	rows, err := reader.Holds(ctx, queries.HoldsParams{Wants: int64(store.WantSucceeded), Now: s.clock.now(), Examined: store.MaxHoldsExamined, Most: store.MaxHolds})
+	if err != nil {
+		return nil, fmt.Errorf("holds: %w", s.explain(err))
+	}
+	holds := make([]store.Hold, len(rows))
+	for i, row := range rows {
+		holds[i] = store.Hold{Run: store.RunID(row.RunID), Job: row.Job, DeadSince: instant(row.EndedAt),
+			Dependents: store.Count{N: min(row.Dependents, store.MaxHeldCounted), AtLeast: row.Dependents >= store.MaxHeldCounted}}
+	}
+	return holds, nil
 }
 
 func linkOf(row *queries.SourcesOfRow) store.Link {

@@ -55,11 +55,11 @@ func (s *Store) keepNotice(run store.RunID, err error) {
 func metBy(ctx context.Context, reader *queries.Queries, looks []store.Look, now int64) (met []store.Look, err error) {
 	for _, look := range looks {
 		if look.Kind == store.StepChildren {
-			row, err := reader.FindWaiter(ctx, queries.FindWaiterParams{ID: look.Run[:]})
-			if err := unlessNone(err); err != nil {
+			came, err := reader.ChildrenCame(ctx, queries.ChildrenCameParams{ID: look.Run[:], Name: look.Name})
+			if err != nil {
 				return nil, err
 			}
-			if err == nil && store.State(row.State) == store.Pending && row.DueAt > now && row.Came != 0 { //nolint:gosec // 0 to 5
+			if came != 0 { // whether it is pending is decided in the transaction
 				met = append(met, look)
 			}
 			continue

@@ -60,7 +60,7 @@ func (c *change) operate(ctx context.Context, command *store.RunCommand, id stor
 	if err != nil {
 		return store.ChangedRun{}, false, err
 	}
-	effect := rules.Permit(command.Action, rules.Operable{State: store.State(row.State), CancelReason: row.Cancel, Acknowledged: row.Acknowledged})
+	effect := rules.Permit(command.Action, rules.Operable{State: store.State(row.State), CancelReason: row.Cancel, Acknowledged: row.Acknowledged, Held: row.Held})
 	changed = store.ChangedRun{ID: id, Result: effect.Result, State: effect.State}
 	if !effect.Writes {
 		return changed, false, nil
@@ -78,6 +78,8 @@ func (c *change) operate(ctx context.Context, command *store.RunCommand, id stor
 		}
 	case store.DeleteRuns:
 		err = c.deleteRun(ctx, &row, id)
+	case store.ReleaseRuns:
+		err = errors.Join(c.MeetAll(ctx, queries.MeetAllParams{Waiter: id[:]}), c.makeDue(ctx, id[:], row.Lane, row.DueAt, row.Limits))
 	case store.AcknowledgeRuns:
 		err = c.Acknowledge(ctx, queries.AcknowledgeParams{Now: &c.now, By: &command.By, RunID: id[:]})
 	}

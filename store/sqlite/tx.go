@@ -149,7 +149,7 @@ func (t *Tx) Runs(ctx context.Context, filter store.Filter) (store.Page, error) 
 	err := t.usable(ctx)
 	var page store.Page
 	if err == nil {
-		page, err = findRuns(ctx, queries.New(t.tx), filter)
+		page, err = findRuns(ctx, queries.New(t.tx), t.store.clock.now(), filter)
 	}
 	if err != nil {
 		return store.Page{}, fmt.Errorf("runs: %w", t.store.explain(err))

@@ -156,7 +156,7 @@ func batchEmpty(_ *testing.T, f *fixture) {
 	dependent := newRun(onBatch(store.WantSucceeded, b))
 	f.enqueue(dependent)
 	f.releaseAll()
-	f.wantBatch(b, store.BatchSucceeded, store.BatchCounts{}, "nobody belongs to it")
+	f.wantBatch(b, store.BatchSucceeded, store.BatchCounts{}, "it has no members")
 	f.wantDue("an empty batch", dependent)
 }
 

@@ -19,6 +19,9 @@ func childTests() map[string]func(*testing.T, *fixture) {
 		"children of a parent that was deleted are cancelled":     childrenOfDeleted,
 		"a child that may begin is cancelled with its parent":     childDoomed,
 		"children of a dead parent continue":                      childrenOfDead,
+		"a run that waits for several is due when one is there":   childOrInput,
+		"a wait for a child that was left wakes its run no more":  childLeft,
+		"the outcome of a run says when it has ended":             childOutcomes,
 	}
 }
 
@@ -88,6 +91,84 @@ func childWhileExecuting(_ *testing.T, f *fixture) {
 		f.t.Errorf("the look released %d runs", result.Released)
 	}
 	f.claimOne(worker)
+}
+
+// waitForEither has a held run wait for a child and for an input, and returns the child.
+func (f *fixture) waitForEither(worker store.WorkerID, holder store.Holder) store.NewRun {
+	f.t.Helper()
+	run := child("ship", func(r *store.NewRun) { r.After = time.Hour })
+	f.beginWait(store.NewWait{Holder: holder, Name: "approved", Kind: store.StepInput})
+	f.waitForChildren(worker, holder, "ship", run)
+	if result := f.release(eitherOf(holder.Run)...); result.Released != 0 {
+		f.t.Errorf("released %d runs, and nothing is there", result.Released)
+	}
+	return run
+}
+
+func eitherOf(run store.RunID) []store.Look {
+	return []store.Look{{Run: run, Name: "approved", Kind: store.StepInput}, {Run: run, Name: "ship", Kind: store.StepChildren}}
+}
+
+func childOrInput(t *testing.T, f *fixture) {
+	worker, holder := f.held()
+	run := f.waitForEither(worker, holder)
+	f.send(approval(holder.Run, `true`))
+	f.releaseAll()
+	claim, claimed := f.claimOne(worker)
+	if claimed.ID != holder.Run {
+		t.Fatalf("claimed %+v, want the parent, for the input", claimed)
+	}
+	holder.Claim = claim
+	f.operate(store.CancelRuns, run.ID)
+	f.settle(one(holder.Claim, worker, holder.Run, store.Outcome{Kind: store.Snoozed, After: store.MaxDelay}))
+	f.release(eitherOf(holder.Run)[1])
+	if _, claimed := f.claimOne(worker); claimed.ID != holder.Run {
+		t.Errorf("claimed %+v, want the parent, for the end of its child", claimed)
+	}
+}
+
+func childLeft(t *testing.T, f *fixture) {
+	worker, holder := f.held()
+	run := f.waitForEither(worker, holder)
+	f.operate(store.CancelRuns, run.ID)
+	f.releaseAll()
+	claim, claimed := f.claimOne(worker)
+	if claimed.ID != holder.Run {
+		t.Fatalf("claimed %+v, want the parent", claimed)
+	}
+	holder.Claim = claim
+	other := child("other", func(r *store.NewRun) { r.After = time.Hour })
+	f.waitForChildren(worker, holder, "other", other)
+	for range 3 {
+		result := f.release(eitherOf(holder.Run)[0], store.Look{Run: holder.Run, Name: "other", Kind: store.StepChildren})
+		if result.Released != 0 {
+			t.Fatalf("released %d runs: it does not wait for the child that has ended", result.Released)
+		}
+	}
+	f.nothingDue("the child that it waits for has not ended")
+	f.operate(store.CancelRuns, other.ID)
+	f.releaseAll()
+	if _, claimed := f.claimOne(worker); claimed.ID != holder.Run {
+		t.Errorf("claimed %+v, want the parent", claimed)
+	}
+}
+
+func childOutcomes(t *testing.T, f *fixture) {
+	worker, holder := f.held()
+	ended, unfinished := child("ship"), child("ship", func(r *store.NewRun) { r.After = time.Hour })
+	f.waitForChildren(worker, holder, "ship", ended, unfinished)
+	f.ends(ended.ID, store.Success)
+	outcomes, err := f.store.Outcomes(f.ctx, []store.RunID{ended.ID, unfinished.ID})
+	if err != nil {
+		t.Fatalf("Outcomes: %v", err)
+	}
+	record, err := f.store.Run(f.ctx, ended.ID)
+	if err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	if !outcomes[0].FinishedAt.Equal(*record.FinishedAt) || !outcomes[1].FinishedAt.IsZero() {
+		t.Errorf("they have ended at %v and %v, want %v and never", outcomes[0].FinishedAt, outcomes[1].FinishedAt, record.FinishedAt)
+	}
 }
 
 func childForeign(t *testing.T, f *fixture) {

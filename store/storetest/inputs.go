@@ -27,6 +27,7 @@ func inputTests() map[string]func(*testing.T, *fixture) {
 		"inputs and deadlines race to one outcome":              inputRace,
 		"every run that waits is released when its input comes": inputEveryOne,
 		"an input that a person has sent is in the audit log":   inputAudited,
+		"a claim sends an input while it has its run":           inputUnder,
 		"a survey counts inputs that no worker has looked at":   inputNoticed,
 	}
 }

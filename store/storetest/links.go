@@ -13,6 +13,8 @@ import (
 func linkTests() map[string]func(*testing.T, *fixture) {
 	tests := childTests()
 	maps.Copy(tests, dependentTests())
+	maps.Copy(tests, deathTests())
+	maps.Copy(tests, linkReadTests())
 	return tests
 }
 
@@ -29,11 +31,11 @@ func dependentTests() map[string]func(*testing.T, *fixture) {
 		"dependents that no engine could release are refused":    dependentRefused,
 		"a dead source holds, and its retry lets go":             dependentHeld,
 		"a cancelled dependent that is retried waits again":      dependentRetried,
+		"an operator releases a dependent that waits":            dependentReleased,
 		"a run that depends on others is not replaced":           dependentKeyed,
 		"retention keeps what an unfinished run waits for":       dependentKept,
 		"all dependents of one run are released":                 dependentMany,
 		"every dependent of runs that end together is released":  dependentRaces,
-		"links say what waits for what":                          linksSay,
 	}
 }
 
@@ -126,10 +128,10 @@ func dependentTable(t *testing.T, f *fixture) {
 		"deleted":   func(id store.RunID) { f.operate(store.DeleteRuns, id) },
 	}
 	for way, becomes := range map[string]map[store.Want]string{
-		"succeeded": {store.WantSucceeded: due, store.WantEnded: due, store.WantFailed: cancelled},
-		"dead":      {store.WantSucceeded: waits, store.WantEnded: due, store.WantFailed: due},
-		"cancelled": {store.WantSucceeded: cancelled, store.WantEnded: due, store.WantFailed: due},
-		"deleted":   {store.WantSucceeded: cancelled, store.WantEnded: due, store.WantFailed: due},
+		"succeeded": {store.WantSucceeded: due, store.WantEnded: due, store.WantFailed: cancelled, store.WantAlive: due},
+		"dead":      {store.WantSucceeded: waits, store.WantEnded: due, store.WantFailed: due, store.WantAlive: cancelled},
+		"cancelled": {store.WantSucceeded: cancelled, store.WantEnded: due, store.WantFailed: due, store.WantAlive: cancelled},
+		"deleted":   {store.WantSucceeded: cancelled, store.WantEnded: due, store.WantFailed: due, store.WantAlive: cancelled},
 	} {
 		for want, fate := range becomes {
 			source := newRun()
@@ -265,9 +267,12 @@ func dependentRefused(t *testing.T, f *fixture) {
 	self := newRun()
 	dependsOn(store.WantEnded, self.ID)(&self)
 	for what, runs := range map[string][]store.NewRun{
-		"a cycle":         {a, b},
-		"itself":          {self},
-		"no source":       {newRun(dependsOn(store.WantEnded))},
+		"a cycle":   {a, b},
+		"itself":    {self},
+		"no source": {newRun(dependsOn(store.WantEnded))},
+		"an end on dead": {newRun(func(r *store.NewRun) {
+			r.DependsOn = []store.Condition{store.Condition{Want: store.WantEnded, Runs: []store.RunID{source.ID}}.CancelOnDead()}
+		})},
 		"an unknown want": {newRun(dependsOn(7, source.ID))},
 		"at":              {newRun(dependsOn(store.WantEnded, source.ID), func(r *store.NewRun) { r.At = time.Now().Add(time.Hour) })},
 		"after":           {newRun(dependsOn(store.WantEnded, source.ID), func(r *store.NewRun) { r.After = time.Hour })},
@@ -347,28 +352,4 @@ func dependentKept(_ *testing.T, f *fixture) {
 	f.ends(other.ID, store.Success)
 	f.releaseAll()
 	f.wantDue("both have ended", dependent)
-}
-
-func linksSay(t *testing.T, f *fixture) {
-	source := newRun()
-	f.enqueue(source)
-	dependent := newRun(dependsOn(store.WantSucceeded, source.ID))
-	f.enqueue(dependent)
-	links, err := f.store.Links(f.ctx, dependent.ID)
-	want := store.Link{Run: source.ID, Job: "mail", Found: true, Want: store.WantSucceeded}
-	if err != nil || len(links.WaitsFor) != 1 || links.WaitsFor[0] != want || len(links.WaitedFor) != 0 {
-		t.Errorf("the dependent has %+v, %v", links, err)
-	}
-	if links, err = f.store.Links(f.ctx, source.ID); err != nil || len(links.WaitedFor) != 1 || links.WaitedFor[0].Run != dependent.ID {
-		t.Errorf("the source has %+v, %v", links, err)
-	}
-	f.ends(source.ID, store.Success)
-	f.releaseAll()
-	if links, err = f.store.Links(f.ctx, dependent.ID); err != nil || !links.WaitsFor[0].Met || links.WaitsFor[0].State != store.Succeeded {
-		t.Errorf("after it has ended: %+v, %v", links, err)
-	}
-	outcomes, err := f.store.Outcomes(f.ctx, []store.RunID{store.NewRunID(), source.ID})
-	if err != nil || outcomes[0].Found || !outcomes[1].Found || outcomes[1].State != store.Succeeded || outcomes[1].Job != "mail" {
-		t.Errorf("outcomes %+v, %v", outcomes, err)
-	}
 }

@@ -202,6 +202,19 @@ func stepCalls() map[string]func(*call) error {
 			_, err := c.store.AwaitBatch(c.ctx, holder, store.NewRunID(), "a")
 			return err
 		}),
+		"Deaths": func(c *call) error {
+			_, err := c.store.Deaths(c.ctx, []string{"job-" + c.name}, 10)
+			return err
+		},
+		"EnqueueForDeaths": func(c *call) error {
+			_, err := c.store.EnqueueForDeaths(c.ctx, []store.DeathRun{{Death: 1 << 40, Run: c.newRun()}})
+			return err
+		},
+		"Waiters": func(c *call) error {
+			_, err := c.store.Waiters(c.ctx, store.NewRunID(), store.RunID{})
+			return err
+		},
+		"Holds": func(c *call) error { _, err := c.store.Holds(c.ctx); return err },
 		"Outcomes": func(c *call) error {
 			_, err := c.store.Outcomes(c.ctx, []store.RunID{store.NewRunID()})
 			return err

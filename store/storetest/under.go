@@ -151,3 +151,27 @@ func underRace(_ *testing.T, f *fixture) {
 		f.absent(refused[i])
 	}
 }
+
+func inputUnder(t *testing.T, f *fixture) {
+	worker, sender := f.held()
+	receiver := newRun(func(r *store.NewRun) { r.After = time.Hour })
+	f.enqueue(receiver)
+	input := approval(receiver.ID, `1`)
+	input.Under = sender
+	for range 2 {
+		f.send(input)
+	}
+	if found := f.steps(receiver.ID); len(found.Inputs) != 1 || string(found.Inputs[0].Value) != `1` {
+		t.Fatalf("the run has %+v", found.Inputs)
+	}
+	f.settle(one(sender.Claim, worker, sender.Run, store.Outcome{Kind: store.Snoozed, After: time.Hour}))
+	for name, under := range map[string]store.Holder{"late": sender, "other": {Run: sender.Run}} {
+		late := input
+		late.Name, late.Under = name, under
+		_, err := f.store.Send(f.ctx, late)
+		lost(t, "Send", err)
+	}
+	if found := f.steps(receiver.ID); len(found.Inputs) != 1 {
+		t.Errorf("a claim that has lost its run has sent %+v", found.Inputs)
+	}
+}

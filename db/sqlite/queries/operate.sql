@@ -10,7 +10,16 @@ SELECT
         FROM problems
         WHERE problems.run_id = runs.id
           AND problems.acknowledged_at IS NOT NULL
-    ) AS acknowledged
+    ) AS acknowledged,
+    EXISTS (
+        SELECT 1
+        FROM edges
+        WHERE edges.waiter = runs.id
+          AND edges.name = ''
+          AND edges.met = 0
+          AND runs.state = 0
+          AND runs.started_at IS NULL
+    ) AS held
 FROM runs
 JOIN lanes ON lanes.id = abs(runs.lane)
 WHERE runs.id = @id;

@@ -171,7 +171,7 @@ class Client:
         """How far a change is."""
         return self._call("GET", f"/bulk/{urllib.parse.quote(str(n), safe='')}", {}, {})
 
-    def count_runs(self, *, state=None, job=None, queue=None, tag=None, key=None, schedule=None, worker=None, error=None, args=None, metadata=None, id=None, since=None, until=None, ended_since=None, cursor=None, limit=None):
+    def count_runs(self, *, state=None, job=None, queue=None, tag=None, key=None, schedule=None, parent=None, waiting_on=None, worker=None, error=None, args=None, metadata=None, id=None, since=None, until=None, ended_since=None, cursor=None, limit=None):
         """Count runs by state. Each number says whether it is exact.
 
         state: Only runs in these states.
@@ -185,6 +185,10 @@ class Client:
         key: Only runs enqueued with this unique key.
 
         schedule: Only runs of the schedule of this name.
+
+        parent: Only children of this run.
+
+        waiting_on: Only runs that wait for this one, on which they depend.
 
         worker: Only runs that this worker has, or had last.
 
@@ -204,7 +208,7 @@ class Client:
 
         cursor: The next of an earlier page.
         """
-        return self._call("GET", "/counts", {"state": state, "job": job, "queue": queue, "tag": tag, "key": key, "schedule": schedule, "worker": worker, "error": error, "args": args, "metadata": metadata, "id": id, "since": since, "until": until, "ended_since": ended_since, "cursor": cursor, "limit": limit}, {})
+        return self._call("GET", "/counts", {"state": state, "job": job, "queue": queue, "tag": tag, "key": key, "schedule": schedule, "parent": parent, "waiting_on": waiting_on, "worker": worker, "error": error, "args": args, "metadata": metadata, "id": id, "since": since, "until": until, "ended_since": ended_since, "cursor": cursor, "limit": limit}, {})
 
     def events(self):
         """Hints that something has changed, as server-sent events.
@@ -342,7 +346,7 @@ class Client:
         """
         return self._call("POST", "/queues/set", {}, {}, body)
 
-    def list_runs(self, *, state=None, job=None, queue=None, tag=None, key=None, schedule=None, worker=None, error=None, args=None, metadata=None, id=None, since=None, until=None, ended_since=None, cursor=None, limit=None):
+    def list_runs(self, *, state=None, job=None, queue=None, tag=None, key=None, schedule=None, parent=None, waiting_on=None, worker=None, error=None, args=None, metadata=None, id=None, since=None, until=None, ended_since=None, cursor=None, limit=None):
         """List runs, newest first. A page may be short, or empty; next is null at the end.
 
         state: Only runs in these states.
@@ -356,6 +360,10 @@ class Client:
         key: Only runs enqueued with this unique key.
 
         schedule: Only runs of the schedule of this name.
+
+        parent: Only children of this run.
+
+        waiting_on: Only runs that wait for this one, on which they depend.
 
         worker: Only runs that this worker has, or had last.
 
@@ -375,7 +383,7 @@ class Client:
 
         cursor: The next of an earlier page.
         """
-        return self._call("GET", "/runs", {"state": state, "job": job, "queue": queue, "tag": tag, "key": key, "schedule": schedule, "worker": worker, "error": error, "args": args, "metadata": metadata, "id": id, "since": since, "until": until, "ended_since": ended_since, "cursor": cursor, "limit": limit}, {})
+        return self._call("GET", "/runs", {"state": state, "job": job, "queue": queue, "tag": tag, "key": key, "schedule": schedule, "parent": parent, "waiting_on": waiting_on, "worker": worker, "error": error, "args": args, "metadata": metadata, "id": id, "since": since, "until": until, "ended_since": ended_since, "cursor": cursor, "limit": limit}, {})
 
     def enqueue(self, body, *, idempotency_key=None, traceparent=None, tracestate=None):
         """Enqueue one run, or up to 1,000 in one transaction.
@@ -429,6 +437,13 @@ class Client:
         """
         return self._call("PUT", f"/runs/{urllib.parse.quote(str(id), safe='')}/inputs/{urllib.parse.quote(str(name), safe='')}", {}, {}, body)
 
+    def release_run(self, id, body=None):
+        """Make a run due that depends on others, without waiting for its conditions any longer.
+
+        body: Reason.
+        """
+        return self._call("POST", f"/runs/{urllib.parse.quote(str(id), safe='')}/release", {}, {}, body)
+
     def rerun_run(self, id, body=None):
         """Enqueue a new run like this one, with the same args or others.
 
@@ -437,9 +452,10 @@ class Client:
         return self._call("POST", f"/runs/{urllib.parse.quote(str(id), safe='')}/rerun", {}, {}, body)
 
     def retry_run(self, id, body=None):
-        """Make a dead or cancelled run pending again.
+        """Make a dead or cancelled run pending again; with_dependents, also the dependents that its failure
+        has cancelled.
 
-        body: Reason.
+        body: reason, with_dependents.
         """
         return self._call("POST", f"/runs/{urllib.parse.quote(str(id), safe='')}/retry", {}, {}, body)
 

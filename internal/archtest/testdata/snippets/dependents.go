@@ -38,3 +38,9 @@ func _(ctx context.Context, client *durable.Client, day string, extractJob durab
 	//snippet
 	return err
 }
+
+type ChargeArgs struct{ Cents int }
+
+//snippet
+
+var _ = chargeJob

@@ -2,6 +2,7 @@ package steps
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -55,6 +56,10 @@ func _(ctx context.Context, store *postgres.Store, tx pgx.Tx, onboard durable.Jo
 	//snippet
 	return err
 }
+
+func remind(*durable.Run[Order]) func(context.Context) (bool, error) { return nil }
+
+//snippet
 
 func _(t *testing.T, onboard durable.Job[string], user string, handler func(context.Context, *durable.Run[string]) error) {
 	//snippet

@@ -64,7 +64,7 @@ func (s *Batches) failed(err error) error {
 }
 
 // changed returns batches to be folded. Where there are more of them than one fold takes, the next
-// one goes on behind them.
+// one continues behind them.
 func (s *Batches) changed(ctx context.Context) (ids conn.UUIDs, next time.Duration, err error) {
 	s.mu.Lock()
 	after := s.after
@@ -259,7 +259,7 @@ func (f *folding) decide(ctx context.Context, found []folded, whole map[uuid.UUI
 				next = one.now
 			}
 		}
-		b.Add(queries.DecideBatch, int16(d.State), d.Closed, d.Cancelled, d.FailedAt, d.EndedAt, conn.TimeOrNull(next), d.Reason, one.ID, d.Told)
+		b.Add(queries.DecideBatch, int16(d.State), d.Closed, d.Cancelled, d.FailedAt, d.EndedAt, conn.TimeOrNull(next), d.Reason, one.ID, d.Notify)
 	}
 	if b.Len() == 0 {
 		return nil

@@ -70,6 +70,15 @@ func (d *DB) Aloof() *pgxpool.Pool {
 	return d.General
 }
 
+// HotAloof begins a batch for Aloof as Hot does for the engine's connections. Those of the general
+// pool are not guarded as a whole.
+func (d *DB) HotAloof(ctx context.Context) *Batch {
+	if d.Shared {
+		return d.Hot(ctx)
+	}
+	return d.GuardedFor(ctx, HeldLimit)
+}
+
 // InAloofTx runs a function in a transaction over such a connection.
 func (d *DB) InAloofTx(ctx context.Context, do func(pgx.Tx) error) error {
 	if d.Shared {

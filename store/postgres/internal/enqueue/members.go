@@ -26,7 +26,7 @@ func (e *Enqueuer) linkedFor(holder *store.RunID) inserter {
 
 // openBatches makes the batches that runs name and that are not there, and returns for each of the
 // runs to which it will belong. Those that take no more runs, or do not exist, are refused. Until the
-// transaction ends, nobody closes or cancels them.
+// transaction ends, no other call closes or cancels them.
 func (e *Enqueuer) openBatches(ctx context.Context, to conn.Sender, holder *store.RunID, runs []store.NewRun) (joining []store.BatchID, err error) {
 	named := rules.BatchesOf(runs)
 	members := rules.AnyMember(runs)

@@ -56,13 +56,13 @@ var privileges = map[Role][]privilege{
 		{"SELECT, INSERT, UPDATE, DELETE", everything},
 	},
 	RoleProducer: {
-		{"SELECT", "meta, jobs, lanes, queues, runs, ready, waiting, unique_keys, workers, schedules, problems, attempts, progress, limits, limit_lanes, permits, edges"},
+		{"SELECT", "meta, jobs, lanes, queues, runs, ready, waiting, unique_keys, workers, schedules, problems, attempts, progress, limits, limit_lanes, permits, edges, members, batches"},
 		{"SELECT (run_id)", "steps"},
 		{"SELECT (run_id, name, n, size, digest)", "inputs"},
-		{"INSERT", "lanes, queues, runs, ready, waiting, turns, limit_lanes, unique_keys, inputs, notices, edges, schedules, skips"},
-		{"UPDATE (name)", "queues"},
+		{"INSERT", "lanes, queues, runs, ready, waiting, turns, limit_lanes, unique_keys, inputs, notices, edges, members, batches, batch_changes, schedules, skips"},
+		{"UPDATE (name)", "queues, batches"},
 		{"UPDATE", "unique_keys"},
-		{"UPDATE (lane, due_at, timeout, expires_at, max_attempts, on_crash, args, tags, metadata, trace, attempt, occurs_at, gates, limits, weights, strict, gives)", "runs"},
+		{"UPDATE (lane, due_at, timeout, expires_at, max_attempts, on_crash, args, tags, metadata, trace, attempt, occurs_at, gates, limits, weights, strict, gives, links)", "runs"},
 		{"UPDATE (generation, spec, job, queue, priority, max_attempts, timeout, on_crash, args, tags, limits, edited, fault, next_at, waiting, look_at)", "schedules"}, // of one that is replaced
 		{"DELETE", "ready, waiting, progress, permits"}, // of a run that is replaced
 	},

@@ -309,7 +309,7 @@ SELECT
 FROM durable.edges
 LEFT JOIN durable.batches ON batches.id = edges.source
 WHERE edges.waiter = $1::uuid
-  AND edges.wants > durable.want_of_run()
+  AND edges.wants > durable.want_of_batch()
 ORDER BY edges.met, edges.name, edges.source
 LIMIT $2::int
 `
@@ -604,7 +604,7 @@ func (q *Queries) CloseOwned(ctx context.Context, arg CloseOwnedParams) error {
 }
 
 const DecideBatch = `-- name: DecideBatch :exec
-WITH told AS (
+WITH noted AS (
     INSERT INTO durable.notices (run_id, kind)
     SELECT $8::uuid, durable.notice_ended()
     WHERE $9::boolean
@@ -629,7 +629,7 @@ type DecideBatchParams struct {
 	LookAt     time.Time
 	Reason     string
 	ID         uuid.UUID
-	Told       bool
+	Notify     bool
 }
 
 // After FoldedBatches, in its transaction: writes what was decided about a batch, and has those
@@ -646,7 +646,7 @@ func (q *Queries) DecideBatch(ctx context.Context, arg DecideBatchParams) error 
 		arg.LookAt,
 		arg.Reason,
 		arg.ID,
-		arg.Told,
+		arg.Notify,
 	)
 	return err
 }
@@ -668,7 +668,7 @@ JOIN durable.runs waiters ON waiters.id = edges.waiter
 LEFT JOIN durable.batches ON batches.id = edges.source
 WHERE edges.waiter = ANY ($1::uuid[])
   AND edges.name = ''
-  AND edges.wants > durable.want_of_run()
+  AND edges.wants > durable.want_of_batch()
   AND waiters.started_at IS NULL
   AND waiters.state = durable.pending()
   AND waiters.due_at > clock_timestamp()

@@ -7,6 +7,7 @@ package queries
 
 import (
 	"context"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -284,6 +285,143 @@ func (q *Queries) AwaitingChildren(ctx context.Context, arg AwaitingChildrenPara
 	return items, nil
 }
 
+const ChildrenOf = `-- name: ChildrenOf :many
+SELECT edges.source AS id
+FROM durable.edges
+WHERE edges.waiter = $1::uuid
+  AND edges.name <> ''
+  AND edges.source < $2::uuid
+  AND edges.source >= $3::uuid
+ORDER BY edges.source DESC
+LIMIT $4::int
+`
+
+type ChildrenOfParams struct {
+	Parent uuid.UUID
+	Below  uuid.UUID
+	FromID uuid.UUID
+	Most   int32
+}
+
+// The children of a run, newest first.
+// Index: edges_pkey, the entries of one run. Locks: none.
+func (q *Queries) ChildrenOf(ctx context.Context, arg ChildrenOfParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, ChildrenOf,
+		arg.Parent,
+		arg.Below,
+		arg.FromID,
+		arg.Most,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []uuid.UUID
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const CountLinks = `-- name: CountLinks :one
+SELECT
+    (
+        SELECT count(*)
+        FROM (
+            SELECT
+            FROM durable.edges
+            WHERE edges.waiter = $1::uuid
+            LIMIT $2::int
+        ) sources
+    ) AS sources,
+    (
+        SELECT count(*)
+        FROM (
+            SELECT
+            FROM durable.edges
+            WHERE edges.source = $1::uuid
+            LIMIT $2::int
+        ) waiters
+    ) AS waiters
+`
+
+type CountLinksParams struct {
+	ID   uuid.UUID
+	Most int32
+}
+
+type CountLinksRow struct {
+	Sources int64
+	Waiters int64
+}
+
+// How much a run waits for, and how much waits for it, each up to a bound.
+// Index: edges_pkey, edges_source, so many entries. Locks: none.
+func (q *Queries) CountLinks(ctx context.Context, arg CountLinksParams) (CountLinksRow, error) {
+	row := q.db.QueryRow(ctx, CountLinks, arg.ID, arg.Most)
+	var i CountLinksRow
+	err := row.Scan(&i.Sources, &i.Waiters)
+	return i, err
+}
+
+const DependentsOf = `-- name: DependentsOf :many
+SELECT edges.waiter AS id
+FROM durable.edges
+JOIN durable.runs waiters ON waiters.id = edges.waiter
+WHERE edges.source = $1::uuid
+  AND edges.waiter < $2::uuid
+  AND edges.waiter >= $3::uuid
+  AND edges.name = ''
+  AND NOT edges.met
+  AND waiters.state = durable.pending()
+  AND waiters.started_at IS NULL
+  AND waiters.due_at > clock_timestamp()
+GROUP BY edges.waiter
+ORDER BY edges.waiter DESC
+LIMIT $4::int
+`
+
+type DependentsOfParams struct {
+	Source uuid.UUID
+	Below  uuid.UUID
+	FromID uuid.UUID
+	Most   int32
+}
+
+// The runs that have a condition on a run that is not met, and wait for it, newest first.
+// Index: edges_source backwards, runs_pkey. Locks: none.
+func (q *Queries) DependentsOf(ctx context.Context, arg DependentsOfParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, DependentsOf,
+		arg.Source,
+		arg.Below,
+		arg.FromID,
+		arg.Most,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []uuid.UUID
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const EdgesOfWaiters = `-- name: EdgesOfWaiters :many
 SELECT
     edges.waiter,
@@ -298,7 +436,7 @@ JOIN durable.runs waiters ON waiters.id = edges.waiter
 LEFT JOIN durable.runs sources ON sources.id = edges.source
 WHERE edges.waiter = ANY ($1::uuid[])
   AND edges.name = ''
-  AND edges.wants <= durable.want_of_run()
+  AND edges.wants <= durable.want_of_batch()
   AND waiters.started_at IS NULL
   AND waiters.state = durable.pending()
   AND waiters.due_at > clock_timestamp()
@@ -349,6 +487,94 @@ func (q *Queries) EdgesOfWaiters(ctx context.Context, arg EdgesOfWaitersParams) 
 	return items, nil
 }
 
+const Holds = `-- name: Holds :many
+SELECT
+    dead.run_id,
+    lanes.job,
+    dead.ended_at,
+    held.dependents
+FROM (
+    SELECT problems.run_id, problems.ended_at, problems.lane
+    FROM durable.problems
+    WHERE problems.state = durable.dead()
+      AND (problems.acknowledged_at IS NULL) = true
+      AND EXISTS (
+          SELECT
+          FROM durable.edges
+      )
+    ORDER BY problems.ended_at DESC, problems.run_id DESC
+    LIMIT $1::int
+) dead
+JOIN durable.lanes ON lanes.id = dead.lane
+CROSS JOIN LATERAL (
+    SELECT count(*) AS dependents
+    FROM (
+        SELECT
+        FROM durable.edges
+        JOIN durable.runs waiters ON waiters.id = edges.waiter
+        WHERE edges.source = dead.run_id
+          AND edges.name = ''
+          AND edges.wants = $2::smallint
+          AND NOT edges.met
+          AND waiters.state = durable.pending()
+          AND waiters.started_at IS NULL
+          AND waiters.due_at > clock_timestamp()
+        LIMIT $3::int
+    ) waiting
+) held
+WHERE held.dependents > 0
+ORDER BY dead.ended_at DESC, dead.run_id DESC
+LIMIT $4::int
+`
+
+type HoldsParams struct {
+	Examined int32
+	Wants    int16
+	Counted  int32
+	Most     int32
+}
+
+type HoldsRow struct {
+	RunID      uuid.UUID
+	Job        string
+	EndedAt    time.Time
+	Dependents int64
+}
+
+// Among the dead runs that ended last and were not acknowledged, those that hold dependents
+// which want their success. Nothing is read where no run waits for another.
+// Index: problems_ended backwards, so many rows; edges_source and runs_pkey for each.
+// Locks: none.
+func (q *Queries) Holds(ctx context.Context, arg HoldsParams) ([]HoldsRow, error) {
+	rows, err := q.db.Query(ctx, Holds,
+		arg.Examined,
+		arg.Wants,
+		arg.Counted,
+		arg.Most,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []HoldsRow
+	for rows.Next() {
+		var i HoldsRow
+		if err := rows.Scan(
+			&i.RunID,
+			&i.Job,
+			&i.EndedAt,
+			&i.Dependents,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const MeetEdges = `-- name: MeetEdges :exec
 UPDATE durable.edges
 SET met = true
@@ -383,7 +609,8 @@ SELECT
     lanes.job,
     runs.state,
     coalesce(runs.result::text, '')::text AS result,
-    coalesce(problems.reason, '')::text AS reason
+    coalesce(problems.reason, '')::text AS reason,
+    runs.finished_at
 FROM durable.runs
 JOIN durable.lanes ON lanes.id = abs(runs.lane)
 LEFT JOIN durable.problems ON problems.run_id = runs.id
@@ -395,11 +622,12 @@ type OutcomesOfParams struct {
 }
 
 type OutcomesOfRow struct {
-	ID     uuid.UUID
-	Job    string
-	State  int16
-	Result string
-	Reason string
+	ID         uuid.UUID
+	Job        string
+	State      int16
+	Result     string
+	Reason     string
+	FinishedAt *time.Time
 }
 
 // How runs have ended.
@@ -419,6 +647,7 @@ func (q *Queries) OutcomesOf(ctx context.Context, arg OutcomesOfParams) ([]Outco
 			&i.State,
 			&i.Result,
 			&i.Reason,
+			&i.FinishedAt,
 		); err != nil {
 			return nil, err
 		}
@@ -439,13 +668,17 @@ SELECT
     edges.name,
     coalesce(lanes.job, '')::text AS job,
     coalesce(sources.state, -1)::smallint AS state
-FROM durable.edges
+FROM (
+    SELECT first_edges.waiter, first_edges.source, first_edges.wants, first_edges.any_of, first_edges.met, first_edges.name
+    FROM durable.edges first_edges
+    WHERE first_edges.waiter = $1::uuid
+      AND first_edges.wants <= durable.want_of_batch()
+    ORDER BY first_edges.met, first_edges.name, first_edges.source
+    LIMIT $2::int
+) edges
 LEFT JOIN durable.runs sources ON sources.id = edges.source
 LEFT JOIN durable.lanes ON lanes.id = abs(sources.lane)
-WHERE edges.waiter = $1::uuid
-  AND edges.wants <= durable.want_of_run()
 ORDER BY edges.met, edges.name, edges.source
-LIMIT $2::int
 `
 
 type SourcesOfParams struct {
@@ -464,7 +697,7 @@ type SourcesOfRow struct {
 }
 
 // What a run waits for, unmet conditions first.
-// Index: edges_pkey, runs_pkey. Locks: none.
+// Index: edges_pkey, runs_pkey for so many. Locks: none.
 func (q *Queries) SourcesOf(ctx context.Context, arg SourcesOfParams) ([]SourcesOfRow, error) {
 	rows, err := q.db.Query(ctx, SourcesOf, arg.ID, arg.Most)
 	if err != nil {
@@ -527,19 +760,28 @@ func (q *Queries) UnknownSources(ctx context.Context, arg UnknownSourcesParams) 
 
 const WaitersFor = `-- name: WaitersFor :many
 SELECT
-    edges.waiter AS id,
-    edges.wants,
-    edges.any_of,
-    edges.met,
-    edges.name,
+    shown.waiter AS id,
+    shown.wants,
+    shown.any_of,
+    shown.met,
+    shown.name,
     coalesce(lanes.job, '')::text AS job,
     coalesce(waiters.state, -1)::smallint AS state
-FROM durable.edges
-LEFT JOIN durable.runs waiters ON waiters.id = edges.waiter
+FROM (
+    SELECT first.waiter, first.wants, first.any_of, first.met, first.name
+    FROM (
+        SELECT edges.waiter, edges.wants, edges.any_of, edges.met, edges.name
+        FROM durable.edges
+        WHERE edges.source = $1::uuid
+        ORDER BY edges.waiter
+        LIMIT 1000
+    ) first
+    ORDER BY first.name = '', first.met, first.waiter
+    LIMIT $2::int
+) shown
+LEFT JOIN durable.runs waiters ON waiters.id = shown.waiter
 LEFT JOIN durable.lanes ON lanes.id = abs(waiters.lane)
-WHERE edges.source = $1::uuid
-ORDER BY edges.met, edges.waiter
-LIMIT $2::int
+ORDER BY shown.name = '', shown.met, shown.waiter
 `
 
 type WaitersForParams struct {
@@ -557,8 +799,9 @@ type WaitersForRow struct {
 	State int16
 }
 
-// What waits for a run, unmet conditions first.
-// Index: edges_source, runs_pkey. Locks: none.
+// What waits for a run: its parent first, then unmet conditions; of the first thousand, as any
+// number may.
+// Index: edges_source, runs_pkey for so many. Locks: none.
 func (q *Queries) WaitersFor(ctx context.Context, arg WaitersForParams) ([]WaitersForRow, error) {
 	rows, err := q.db.Query(ctx, WaitersFor, arg.ID, arg.Most)
 	if err != nil {

@@ -293,26 +293,41 @@ func (q *Queries) LockNoticed(ctx context.Context, arg LockNoticedParams) ([]Loc
 }
 
 const NextNotice = `-- name: NextNotice :many
-SELECT (extract(epoch FROM due_at - clock_timestamp()) * 1000000)::bigint AS micros
-FROM durable.notices
-ORDER BY due_at
-LIMIT 1
+SELECT
+    clock_timestamp()::timestamptz AS now,
+    (
+        SELECT notices.due_at
+        FROM durable.notices
+        WHERE notices.due_at >= $1::timestamptz
+        ORDER BY notices.due_at
+        LIMIT 1
+    ) AS due_at
 `
 
+type NextNoticeParams struct {
+	Since time.Time
+}
+
+type NextNoticeRow struct {
+	Now   time.Time
+	DueAt time.Time
+}
+
+// The time, and when the first notice from an instant on is due.
 // Index: notices_order. Locks: none.
-func (q *Queries) NextNotice(ctx context.Context) ([]int64, error) {
-	rows, err := q.db.Query(ctx, NextNotice)
+func (q *Queries) NextNotice(ctx context.Context, arg NextNoticeParams) ([]NextNoticeRow, error) {
+	rows, err := q.db.Query(ctx, NextNotice, arg.Since)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []int64
+	var items []NextNoticeRow
 	for rows.Next() {
-		var micros int64
-		if err := rows.Scan(&micros); err != nil {
+		var i NextNoticeRow
+		if err := rows.Scan(&i.Now, &i.DueAt); err != nil {
 			return nil, err
 		}
-		items = append(items, micros)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -612,16 +627,18 @@ DELETE FROM durable.notices
 WHERE ctid = ANY (ARRAY(
     SELECT due.ctid
     FROM durable.notices due
-    WHERE due.due_at <= (SELECT clock_timestamp())
+    WHERE due.due_at >= $1::timestamptz
+      AND due.due_at <= (SELECT clock_timestamp())
     ORDER BY due.due_at, due.id
-    LIMIT $1::int
+    LIMIT $2::int
     FOR UPDATE SKIP LOCKED
 ))
 RETURNING run_id, kind, name, tries, cursor
 `
 
 type TakeNoticesParams struct {
-	Most int32
+	Since time.Time
+	Most  int32
 }
 
 type TakeNoticesRow struct {
@@ -632,11 +649,13 @@ type TakeNoticesRow struct {
 	Cursor *uuid.UUID
 }
 
-// Takes the notices that are due. They come back when the transaction is rolled back.
+// Takes the notices that are due, from an instant on. They come back when the transaction is
+// rolled back. Where a transaction holds an old snapshot, a take from the beginning steps over all
+// that were taken before.
 // Index: notices_order. Locks: the notices, with SKIP LOCKED.
 // Idempotent: a repeat takes others.
 func (q *Queries) TakeNotices(ctx context.Context, arg TakeNoticesParams) ([]TakeNoticesRow, error) {
-	rows, err := q.db.Query(ctx, TakeNotices, arg.Most)
+	rows, err := q.db.Query(ctx, TakeNotices, arg.Since, arg.Most)
 	if err != nil {
 		return nil, err
 	}

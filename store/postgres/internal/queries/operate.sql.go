@@ -1063,6 +1063,62 @@ func (q *Queries) LookAtRetried(ctx context.Context, arg LookAtRetriedParams) er
 	return err
 }
 
+const MeetAll = `-- name: MeetAll :many
+WITH met AS (
+    UPDATE durable.edges
+    SET met = true
+    WHERE waiter = ANY ($1::uuid[])
+      AND name = ''
+      AND NOT met
+    RETURNING waiter
+), released AS MATERIALIZED (
+    SELECT DISTINCT met.waiter AS id FROM met
+), audited AS (
+    INSERT INTO durable.audit (actor, kind, subject, action, detail)
+    SELECT $2::text, 'run', released.id::text, 'release', nullif($3::text, '')::json
+    FROM released
+    WHERE $4::boolean
+)
+SELECT released.id::uuid AS id
+FROM released
+`
+
+type MeetAllParams struct {
+	Ids    []uuid.UUID
+	Actor  string
+	Detail string
+	Singly bool
+}
+
+// After LockNoticed in its transaction, for pending runs that it has locked: all their conditions
+// count as met. The runs that had one which was not.
+// Index: edges_pkey. Locks: edges of runs that the transaction has locked.
+// Idempotent: a repeat finds them met.
+func (q *Queries) MeetAll(ctx context.Context, arg MeetAllParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, MeetAll,
+		arg.Ids,
+		arg.Actor,
+		arg.Detail,
+		arg.Singly,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []uuid.UUID
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const Operable = `-- name: Operable :many
 SELECT
     runs.id,
@@ -1078,7 +1134,18 @@ SELECT
         FROM durable.problems
         WHERE problems.run_id = runs.id
           AND problems.acknowledged_at IS NOT NULL
-    )::boolean AS acknowledged
+    )::boolean AS acknowledged,
+    (
+        runs.state = durable.pending()
+        AND runs.started_at IS NULL
+        AND EXISTS (
+            SELECT
+            FROM durable.edges
+            WHERE edges.waiter = runs.id
+              AND edges.name = ''
+              AND NOT edges.met
+        )
+    )::boolean AS held
 FROM durable.runs
 JOIN durable.lanes ON lanes.id = abs(runs.lane)
 WHERE runs.id = ANY ($1::uuid[])
@@ -1098,10 +1165,11 @@ type OperableRow struct {
 	Job          string
 	Limited      bool
 	Acknowledged bool
+	Held         bool
 }
 
 // What decides which of the statements below is tried; each checks again.
-// Index: runs_pkey, lanes_pkey, problems_pkey. Locks: none.
+// Index: runs_pkey, lanes_pkey, problems_pkey, edges_pkey. Locks: none.
 func (q *Queries) Operable(ctx context.Context, arg OperableParams) ([]OperableRow, error) {
 	rows, err := q.db.Query(ctx, Operable, arg.Ids)
 	if err != nil {
@@ -1121,6 +1189,7 @@ func (q *Queries) Operable(ctx context.Context, arg OperableParams) ([]OperableR
 			&i.Job,
 			&i.Limited,
 			&i.Acknowledged,
+			&i.Held,
 		); err != nil {
 			return nil, err
 		}

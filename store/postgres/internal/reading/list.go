@@ -104,7 +104,7 @@ func (l *lister) list(ctx context.Context) (store.Page, error) {
 	if len(l.filter.IDs) > 0 {
 		return l.these(ctx, l.filter.IDs, uuid.Nil)
 	}
-	if l.filter.Key != "" || l.filter.Schedule != "" {
+	if l.filter.Named() {
 		return l.named(ctx)
 	}
 	if l.only(store.Dead, store.Cancelled) {
@@ -171,7 +171,7 @@ func (l *lister) selected() []any {
 	return []any{l.filter.Key, l.filter.Schedule, l.filter.Worker, conn.TimeOrNull(l.filter.EndedSince), names, values, l.filter.Error, conn.OrEmpty(l.filter.ArgsSpellings())}
 }
 
-// named lists runs of a key, or of a schedule, through its index.
+// named lists runs of a key, of a schedule, or with a link to another one, through an index.
 func (l *lister) named(ctx context.Context) (page store.Page, err error) {
 	for _, examined := range []int{pageFirst, pageMost} {
 		ids, err := l.idsOfName(ctx, examined)
@@ -190,11 +190,17 @@ func (l *lister) named(ctx context.Context) (page store.Page, err error) {
 	return page, err
 }
 
-// idsOfName are the newest runs of the key, or of the schedule, that is asked for.
+// idsOfName are the newest runs of the key, of the schedule, or with the link, that is asked
+// for.
 func (l *lister) idsOfName(ctx context.Context, most int) (ids conn.UUIDs, err error) {
 	b := l.reader.db.Begin(ctx, l.to)
-	find, name := queries.RunsOfSchedule, l.filter.Schedule
-	if l.filter.Key != "" {
+	find, name := queries.RunsOfSchedule, any(l.filter.Schedule)
+	switch {
+	case l.filter.Parent != uuid.Nil:
+		find, name = queries.ChildrenOf, l.filter.Parent
+	case l.filter.WaitingOn != uuid.Nil:
+		find, name = queries.DependentsOf, l.filter.WaitingOn
+	case l.filter.Key != "":
 		find, name = queries.RunsOfKey, l.filter.Key
 	}
 	b.Add(find, name, l.below, l.from, conn.Small(most)).Query(func(rows pgx.Rows) error {

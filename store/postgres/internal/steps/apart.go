@@ -21,8 +21,9 @@ func (s *Steps) apart(ctx context.Context, most int, cause error) (result store.
 		found := 0
 		err := s.db.InAloofTx(ctx, func(tx pgx.Tx) error {
 			r = &round{s: s, tx: tx}
-			taken, next, err := s.take(ctx, tx, 1)
-			if found, result.Next = len(taken), next; err != nil || found == 0 {
+			at := look{} // from the beginning
+			taken, seen, err := s.take(ctx, tx, at, 1)
+			if found, result.Next = len(taken), at.next(seen); err != nil || found == 0 {
 				return err
 			}
 			return r.alone(ctx, taken[0])

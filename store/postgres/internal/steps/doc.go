@@ -49,7 +49,10 @@ type Steps struct {
 	db     *conn.DB
 	schema *schema.Schema
 	wake   Waker
+	mark   mark
 }
 
 // New returns the steps of a database.
-func New(db *conn.DB, schema *schema.Schema, wake Waker) *Steps { return &Steps{db, schema, wake} }
+func New(db *conn.DB, schema *schema.Schema, wake Waker) *Steps {
+	return &Steps{db: db, schema: schema, wake: wake}
+}

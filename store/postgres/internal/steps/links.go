@@ -2,6 +2,7 @@ package steps
 
 import (
 	"context"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -18,13 +19,17 @@ func (s *Steps) Outcomes(ctx context.Context, ids []store.RunID) ([]store.RunOut
 		return nil, s.db.Fail("outcomes", err)
 	}
 	found := map[uuid.UUID]store.RunOutcome{}
-	b := s.db.NewBatch()
+	b := s.db.HotAloof(ctx)
 	b.Add(queries.OutcomesOf, conn.UUIDs(ids)).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			outcome := store.RunOutcome{Found: true}
 			var result string
-			if err := rows.Scan(&outcome.ID, &outcome.Job, &outcome.State, &result, &outcome.Reason); err != nil {
+			var ended *time.Time
+			if err := rows.Scan(&outcome.ID, &outcome.Job, &outcome.State, &result, &outcome.Reason, &ended); err != nil {
 				return err
+			}
+			if ended != nil {
+				outcome.FinishedAt = ended.UTC()
 			}
 			if result != "" {
 				outcome.Result = []byte(result)
@@ -45,15 +50,49 @@ func (s *Steps) Links(ctx context.Context, id store.RunID) (store.RunLinks, erro
 	if err := s.schema.Usable(ctx); err != nil {
 		return links, s.db.Fail("links", err)
 	}
-	b := s.db.NewBatch()
+	b := s.db.Guarded(ctx)
 	b.Add(queries.SourcesOf, id, store.MaxLinks).Query(scanLinks(&links.WaitsFor))
 	b.Add(queries.BatchesFor, id, store.MaxLinks).Query(scanBatchLinks(&links.WaitsFor))
 	b.Add(queries.WaitersFor, id, store.MaxLinks).Query(scanLinks(&links.WaitedFor))
+	b.Add(queries.CountLinks, id, store.MaxLinksCounted).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			if err := rows.Scan(&links.Sources.N, &links.Waiters.N); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	})
 	if err := s.db.Send(ctx, s.db.General, b); err != nil {
 		return links, s.db.Fail("links", err)
 	}
 	links.WaitsFor = rules.LinksInOrder(links.WaitsFor)
+	links.Sources.AtLeast, links.Waiters.AtLeast = links.Sources.N >= store.MaxLinksCounted, links.Waiters.N >= store.MaxLinksCounted
 	return links, nil
+}
+
+// Holds returns the dead runs that hold dependents; see store.Linker.
+func (s *Steps) Holds(ctx context.Context) ([]store.Hold, error) {
+	if err := s.schema.Usable(ctx); err != nil {
+		return nil, s.db.Fail("holds", err)
+	}
+	var holds []store.Hold
+	b := s.db.NewBatch()
+	b.Add(queries.Holds, store.MaxHoldsExamined, int16(store.WantSucceeded), store.MaxHeldCounted, store.MaxHolds).Query(func(rows pgx.Rows) error {
+		holds = nil
+		for rows.Next() {
+			var hold store.Hold
+			if err := rows.Scan(&hold.Run, &hold.Job, &hold.DeadSince, &hold.Dependents.N); err != nil {
+				return err
+			}
+			hold.Dependents.AtLeast = hold.Dependents.N >= store.MaxHeldCounted
+			holds = append(holds, hold)
+		}
+		return rows.Err()
+	})
+	if err := s.db.Send(ctx, s.db.General, b); err != nil {
+		return nil, s.db.Fail("holds", err)
+	}
+	return holds, nil
 }
 
 func scanBatchLinks(into *[]store.Link) func(pgx.Rows) error {
@@ -77,8 +116,24 @@ func scanBatchLinks(into *[]store.Link) func(pgx.Rows) error {
 	}
 }
 
+// Waiters returns the runs that wait for a run; see store.Linker.
+func (s *Steps) Waiters(ctx context.Context, id, after store.RunID) (waiters []store.RunID, err error) {
+	if err := s.schema.Usable(ctx); err != nil {
+		return nil, s.db.Fail("waiters", err)
+	}
+	b := s.db.NewBatch()
+	b.Add(queries.WaitersOf, id, after, store.MaxSources).Query(func(rows pgx.Rows) error {
+		return conn.ScanIDs(rows, func(id uuid.UUID) { waiters = append(waiters, id) })
+	})
+	if err := s.db.Send(ctx, s.db.General, b); err != nil {
+		return nil, s.db.Fail("waiters", err)
+	}
+	return waiters, nil
+}
+
 func scanLinks(into *[]store.Link) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
+		*into = nil
 		for rows.Next() {
 			var link store.Link
 			var want rules.EdgeWant

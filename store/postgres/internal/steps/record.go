@@ -19,7 +19,7 @@ func (s *Steps) Of(ctx context.Context, id store.RunID) (store.RunSteps, error) 
 	if err := s.schema.Usable(ctx); err != nil {
 		return found, s.db.Fail("steps", err)
 	}
-	b := s.db.NewBatch()
+	b := s.db.HotAloof(ctx)
 	b.Add(queries.StepsOf, id).Query(scanSteps(&found))
 	b.Add(queries.InputsOf, id).Query(scanInputs(&found))
 	b.Add(queries.ClockOfRun, id).Query(scanClock(&found))
@@ -45,7 +45,7 @@ func (s *Steps) Record(ctx context.Context, steps []store.NewStep) ([]store.Step
 	c := columnsOf(steps)
 	verdicts := make([]store.StepVerdict, len(steps))
 	stored := 0
-	b := s.db.Hot(ctx)
+	b := s.db.HotAloof(ctx)
 	b.Add(queries.RecordSteps, c.runs, c.claims, c.names, c.kinds, c.tries, c.took, c.values, c.errors, c.codes).Query(func(rows pgx.Rows) error {
 		return scanNamed(rows, func(at named) {
 			verdicts[c.index[at]] = store.StepStored
@@ -65,7 +65,7 @@ func (s *Steps) Record(ctx context.Context, steps []store.NewStep) ([]store.Step
 
 // judge finds out what became of the steps that were not stored.
 func (s *Steps) judge(ctx context.Context, c columns, verdicts []store.StepVerdict) error {
-	b := s.db.NewBatch()
+	b := s.db.HotAloof(ctx)
 	b.Add(queries.StepFates, c.runs, c.claims, c.names).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var fate queries.StepFatesRow

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/durable-worker/durable-worker/internal/rules"
+	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/conn"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
@@ -36,8 +37,9 @@ func (s *Steps) Release(ctx context.Context, request store.ReleaseRequest) (stor
 	if err != nil {
 		return result, s.db.Fail("release", err)
 	}
+	at := s.mark.begin()
 	if len(looks) == 0 {
-		result.Next, err = s.next(ctx)
+		result.Next, err = s.next(ctx, at)
 		switch {
 		case err != nil:
 			return result, s.db.Fail("release", err)
@@ -45,7 +47,7 @@ func (s *Steps) Release(ctx context.Context, request store.ReleaseRequest) (stor
 			return result, nil
 		}
 	}
-	result, err = s.together(ctx, max(request.Limit, 1), looks)
+	result, err = s.together(ctx, at, max(request.Limit, 1), looks)
 	if conn.RefusesRows(err) {
 		result, err = s.apart(ctx, max(request.Limit, 1), err)
 	}
@@ -56,16 +58,18 @@ func (s *Steps) Release(ctx context.Context, request store.ReleaseRequest) (stor
 }
 
 // together takes notices, and does what they and the looks ask for, in one transaction.
-func (s *Steps) together(ctx context.Context, most int, looks []notice) (result store.ReleaseResult, err error) {
+func (s *Steps) together(ctx context.Context, at look, most int, looks []notice) (result store.ReleaseResult, err error) {
 	var r *round
+	var seen ahead
 	err = s.db.InAloofTx(ctx, func(tx pgx.Tx) error {
 		result = store.ReleaseResult{Next: -1}
 		r = &round{s: s, tx: tx}
-		taken, next, err := s.take(ctx, tx, most)
+		taken, found, err := s.take(ctx, tx, at, most)
 		if err != nil {
 			return err
 		}
-		result.Taken, result.Next = len(taken), next
+		seen = found
+		result.Taken, result.Next = len(taken), at.next(found)
 		if taken = append(taken, looks...); len(taken) == 0 {
 			return nil
 		}
@@ -76,6 +80,7 @@ func (s *Steps) together(ctx context.Context, most int, looks []notice) (result 
 		return err
 	})
 	if err == nil {
+		s.mark.end(at, seen)
 		r.report(ctx, &result)
 	}
 	return result, err
@@ -94,7 +99,7 @@ func (s *Steps) arrived(ctx context.Context, looks []store.Look) (found []notice
 		}
 		c.runs, c.names = append(c.runs, look.Run), append(c.names, look.Name)
 	}
-	b := s.db.Hot(ctx)
+	b := s.db.HotAloof(ctx)
 	add := func(statement string, kind rules.Notice, c *columns) {
 		if len(c.runs) == 0 {
 			return
@@ -109,32 +114,34 @@ func (s *Steps) arrived(ctx context.Context, looks []store.Look) (found []notice
 	return found, err
 }
 
-// next returns how long it is until the next notice is due; negative: there is none.
-func (s *Steps) next(ctx context.Context) (next time.Duration, err error) {
+// next returns how long it is until the next notice is due; negative: there is none. Idle workers
+// ask, so it keeps no connection of the general pool open.
+func (s *Steps) next(ctx context.Context, at look) (time.Duration, error) {
+	var seen ahead
 	b := s.db.Hot(ctx)
-	addNext(b, &next)
-	err = s.db.Send(ctx, s.db.Aloof(), b)
-	return next, err
+	addNext(b, at, &seen)
+	err := s.db.Send(ctx, s.db.Engine, b)
+	if seen.took = lease.Elapsed() - at.began; err == nil {
+		s.mark.end(at, seen)
+	}
+	return at.next(seen), err
 }
 
-func addNext(b *conn.Batch, next *time.Duration) {
-	*next = -1
-	b.Add(queries.NextNotice).Query(func(rows pgx.Rows) error {
+func addNext(b *conn.Batch, at look, seen *ahead) {
+	b.Add(queries.NextNotice, at.since).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
-			var micros int64
-			if err := rows.Scan(&micros); err != nil {
+			if err := rows.Scan(&seen.now, &seen.due); err != nil {
 				return err
 			}
-			*next = max(conn.FromMicro(micros), 0)
 		}
 		return rows.Err()
 	})
 }
 
-// take takes the notices that are due, and returns how long it is until the next one.
-func (s *Steps) take(ctx context.Context, tx pgx.Tx, most int) (taken []notice, next time.Duration, err error) {
+// take takes the notices that are due, and returns what it has left.
+func (s *Steps) take(ctx context.Context, tx pgx.Tx, at look, most int) (taken []notice, seen ahead, err error) {
 	b := s.db.GuardedFor(ctx, conn.HeldLimit)
-	b.Add(queries.TakeNotices, most).Query(func(rows pgx.Rows) error {
+	b.Add(queries.TakeNotices, at.since, most).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var n notice
 			var cursor *uuid.UUID
@@ -148,9 +155,10 @@ func (s *Steps) take(ctx context.Context, tx pgx.Tx, most int) (taken []notice, 
 		}
 		return rows.Err()
 	})
-	addNext(b, &next)
+	addNext(b, at, &seen)
 	err = s.db.Send(ctx, tx, b)
-	return taken, next, err
+	seen.took, seen.taken = lease.Elapsed()-at.began, len(taken)
+	return taken, seen, err
 }
 
 // released is how many runs of a lane a release has made due.

@@ -226,6 +226,7 @@ func (r *round) scanReasons(rows pgx.Rows) error {
 // them or has just ended them.
 func (r *round) awaitEnds(ctx context.Context) (unseen map[uuid.UUID]bool, err error) {
 	unseen = map[uuid.UUID]bool{}
+	was := map[uuid.UUID]store.State{}
 	var ids conn.UUIDs
 	for waiter, edges := range r.edges {
 		if !r.places[waiter].locked {
@@ -234,6 +235,7 @@ func (r *round) awaitEnds(ctx context.Context) (unseen map[uuid.UUID]bool, err e
 		for i := range edges {
 			if edge := &edges[i]; edge.Found && !edge.Noted {
 				unseen[edge.Source] = unseen[edge.Source] || edge.Open()
+				was[edge.Source] = edge.State
 				ids = append(ids, edge.Source)
 			}
 		}
@@ -249,7 +251,7 @@ func (r *round) awaitEnds(ctx context.Context) (unseen map[uuid.UUID]bool, err e
 			if err := rows.Scan(&id, &state); err != nil {
 				return err
 			}
-			if unseen[id] = unseen[id] && state != store.Dead && state.Terminal(); !unseen[id] {
+			if state == was[id] || !state.Terminal() {
 				delete(unseen, id)
 			}
 		}

@@ -63,6 +63,12 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.capQueueStmt, err = db.PrepareContext(ctx, capQueue); err != nil {
 		return nil, fmt.Errorf("error preparing query CapQueue: %w", err)
 	}
+	if q.childrenCameStmt, err = db.PrepareContext(ctx, childrenCame); err != nil {
+		return nil, fmt.Errorf("error preparing query ChildrenCame: %w", err)
+	}
+	if q.childrenOfStmt, err = db.PrepareContext(ctx, childrenOf); err != nil {
+		return nil, fmt.Errorf("error preparing query ChildrenOf: %w", err)
+	}
 	if q.closeBatchStmt, err = db.PrepareContext(ctx, closeBatch); err != nil {
 		return nil, fmt.Errorf("error preparing query CloseBatch: %w", err)
 	}
@@ -90,6 +96,12 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.countReportedStmt, err = db.PrepareContext(ctx, countReported); err != nil {
 		return nil, fmt.Errorf("error preparing query CountReported: %w", err)
 	}
+	if q.countSourcesStmt, err = db.PrepareContext(ctx, countSources); err != nil {
+		return nil, fmt.Errorf("error preparing query CountSources: %w", err)
+	}
+	if q.countWaitersStmt, err = db.PrepareContext(ctx, countWaiters); err != nil {
+		return nil, fmt.Errorf("error preparing query CountWaiters: %w", err)
+	}
 	if q.countWaitingStmt, err = db.PrepareContext(ctx, countWaiting); err != nil {
 		return nil, fmt.Errorf("error preparing query CountWaiting: %w", err)
 	}
@@ -107,6 +119,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.deleteAttemptsStmt, err = db.PrepareContext(ctx, deleteAttempts); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteAttempts: %w", err)
+	}
+	if q.deleteDeathStmt, err = db.PrepareContext(ctx, deleteDeath); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteDeath: %w", err)
 	}
 	if q.deleteEdgesStmt, err = db.PrepareContext(ctx, deleteEdges); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteEdges: %w", err)
@@ -185,6 +200,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.deleteWaitingStmt, err = db.PrepareContext(ctx, deleteWaiting); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteWaiting: %w", err)
+	}
+	if q.dependentsOfStmt, err = db.PrepareContext(ctx, dependentsOf); err != nil {
+		return nil, fmt.Errorf("error preparing query DependentsOf: %w", err)
 	}
 	if q.dueBatchesStmt, err = db.PrepareContext(ctx, dueBatches); err != nil {
 		return nil, fmt.Errorf("error preparing query DueBatches: %w", err)
@@ -393,6 +411,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.heldKeysStmt, err = db.PrepareContext(ctx, heldKeys); err != nil {
 		return nil, fmt.Errorf("error preparing query HeldKeys: %w", err)
 	}
+	if q.holdsStmt, err = db.PrepareContext(ctx, holds); err != nil {
+		return nil, fmt.Errorf("error preparing query Holds: %w", err)
+	}
 	if q.insertAttemptStmt, err = db.PrepareContext(ctx, insertAttempt); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertAttempt: %w", err)
 	}
@@ -516,6 +537,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.listDeadStmt, err = db.PrepareContext(ctx, listDead); err != nil {
 		return nil, fmt.Errorf("error preparing query ListDead: %w", err)
 	}
+	if q.listDeathsStmt, err = db.PrepareContext(ctx, listDeaths); err != nil {
+		return nil, fmt.Errorf("error preparing query ListDeaths: %w", err)
+	}
 	if q.listEntriesStmt, err = db.PrepareContext(ctx, listEntries); err != nil {
 		return nil, fmt.Errorf("error preparing query ListEntries: %w", err)
 	}
@@ -623,6 +647,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.makeDueStmt, err = db.PrepareContext(ctx, makeDue); err != nil {
 		return nil, fmt.Errorf("error preparing query MakeDue: %w", err)
+	}
+	if q.meetAllStmt, err = db.PrepareContext(ctx, meetAll); err != nil {
+		return nil, fmt.Errorf("error preparing query MeetAll: %w", err)
 	}
 	if q.meetEdgeStmt, err = db.PrepareContext(ctx, meetEdge); err != nil {
 		return nil, fmt.Errorf("error preparing query MeetEdge: %w", err)
@@ -958,6 +985,16 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing capQueueStmt: %w", cerr)
 		}
 	}
+	if q.childrenCameStmt != nil {
+		if cerr := q.childrenCameStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing childrenCameStmt: %w", cerr)
+		}
+	}
+	if q.childrenOfStmt != nil {
+		if cerr := q.childrenOfStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing childrenOfStmt: %w", cerr)
+		}
+	}
 	if q.closeBatchStmt != nil {
 		if cerr := q.closeBatchStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing closeBatchStmt: %w", cerr)
@@ -1003,6 +1040,16 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing countReportedStmt: %w", cerr)
 		}
 	}
+	if q.countSourcesStmt != nil {
+		if cerr := q.countSourcesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing countSourcesStmt: %w", cerr)
+		}
+	}
+	if q.countWaitersStmt != nil {
+		if cerr := q.countWaitersStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing countWaitersStmt: %w", cerr)
+		}
+	}
 	if q.countWaitingStmt != nil {
 		if cerr := q.countWaitingStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing countWaitingStmt: %w", cerr)
@@ -1031,6 +1078,11 @@ func (q *Queries) Close() error {
 	if q.deleteAttemptsStmt != nil {
 		if cerr := q.deleteAttemptsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing deleteAttemptsStmt: %w", cerr)
+		}
+	}
+	if q.deleteDeathStmt != nil {
+		if cerr := q.deleteDeathStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteDeathStmt: %w", cerr)
 		}
 	}
 	if q.deleteEdgesStmt != nil {
@@ -1161,6 +1213,11 @@ func (q *Queries) Close() error {
 	if q.deleteWaitingStmt != nil {
 		if cerr := q.deleteWaitingStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing deleteWaitingStmt: %w", cerr)
+		}
+	}
+	if q.dependentsOfStmt != nil {
+		if cerr := q.dependentsOfStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing dependentsOfStmt: %w", cerr)
 		}
 	}
 	if q.dueBatchesStmt != nil {
@@ -1508,6 +1565,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing heldKeysStmt: %w", cerr)
 		}
 	}
+	if q.holdsStmt != nil {
+		if cerr := q.holdsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing holdsStmt: %w", cerr)
+		}
+	}
 	if q.insertAttemptStmt != nil {
 		if cerr := q.insertAttemptStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing insertAttemptStmt: %w", cerr)
@@ -1713,6 +1775,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing listDeadStmt: %w", cerr)
 		}
 	}
+	if q.listDeathsStmt != nil {
+		if cerr := q.listDeathsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listDeathsStmt: %w", cerr)
+		}
+	}
 	if q.listEntriesStmt != nil {
 		if cerr := q.listEntriesStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listEntriesStmt: %w", cerr)
@@ -1891,6 +1958,11 @@ func (q *Queries) Close() error {
 	if q.makeDueStmt != nil {
 		if cerr := q.makeDueStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing makeDueStmt: %w", cerr)
+		}
+	}
+	if q.meetAllStmt != nil {
+		if cerr := q.meetAllStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing meetAllStmt: %w", cerr)
 		}
 	}
 	if q.meetEdgeStmt != nil {
@@ -2385,6 +2457,8 @@ type Queries struct {
 	cancelBatchStmt          *sql.Stmt
 	cancelPendingStmt        *sql.Stmt
 	capQueueStmt             *sql.Stmt
+	childrenCameStmt         *sql.Stmt
+	childrenOfStmt           *sql.Stmt
 	closeBatchStmt           *sql.Stmt
 	closeOwnedStmt           *sql.Stmt
 	countAheadStmt           *sql.Stmt
@@ -2394,12 +2468,15 @@ type Queries struct {
 	countMembersStmt         *sql.Stmt
 	countNoticesStmt         *sql.Stmt
 	countReportedStmt        *sql.Stmt
+	countSourcesStmt         *sql.Stmt
+	countWaitersStmt         *sql.Stmt
 	countWaitingStmt         *sql.Stmt
 	countWaitingLanesStmt    *sql.Stmt
 	decideBatchStmt          *sql.Stmt
 	declareJobStmt           *sql.Stmt
 	declareWorkerStmt        *sql.Stmt
 	deleteAttemptsStmt       *sql.Stmt
+	deleteDeathStmt          *sql.Stmt
 	deleteEdgesStmt          *sql.Stmt
 	deleteEndedStmt          *sql.Stmt
 	deleteEntryStmt          *sql.Stmt
@@ -2426,6 +2503,7 @@ type Queries struct {
 	deleteTurnsStmt          *sql.Stmt
 	deleteWaitStmt           *sql.Stmt
 	deleteWaitingStmt        *sql.Stmt
+	dependentsOfStmt         *sql.Stmt
 	dueBatchesStmt           *sql.Stmt
 	dueNoticesStmt           *sql.Stmt
 	dueSchedulesStmt         *sql.Stmt
@@ -2495,6 +2573,7 @@ type Queries struct {
 	hastenScheduleStmt       *sql.Stmt
 	heldByGateStmt           *sql.Stmt
 	heldKeysStmt             *sql.Stmt
+	holdsStmt                *sql.Stmt
 	insertAttemptStmt        *sql.Stmt
 	insertAuditStmt          *sql.Stmt
 	insertBatchStmt          *sql.Stmt
@@ -2536,6 +2615,7 @@ type Queries struct {
 	listChangesOfStmt        *sql.Stmt
 	listChosenStmt           *sql.Stmt
 	listDeadStmt             *sql.Stmt
+	listDeathsStmt           *sql.Stmt
 	listEntriesStmt          *sql.Stmt
 	listEntriesOfStmt        *sql.Stmt
 	listExecutingStmt        *sql.Stmt
@@ -2572,6 +2652,7 @@ type Queries struct {
 	listWaitsStmt            *sql.Stmt
 	listWorkersStmt          *sql.Stmt
 	makeDueStmt              *sql.Stmt
+	meetAllStmt              *sql.Stmt
 	meetEdgeStmt             *sql.Stmt
 	mendReadyStmt            *sql.Stmt
 	moveSweepStmt            *sql.Stmt
@@ -2679,6 +2760,8 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		cancelBatchStmt:          q.cancelBatchStmt,
 		cancelPendingStmt:        q.cancelPendingStmt,
 		capQueueStmt:             q.capQueueStmt,
+		childrenCameStmt:         q.childrenCameStmt,
+		childrenOfStmt:           q.childrenOfStmt,
 		closeBatchStmt:           q.closeBatchStmt,
 		closeOwnedStmt:           q.closeOwnedStmt,
 		countAheadStmt:           q.countAheadStmt,
@@ -2688,12 +2771,15 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		countMembersStmt:         q.countMembersStmt,
 		countNoticesStmt:         q.countNoticesStmt,
 		countReportedStmt:        q.countReportedStmt,
+		countSourcesStmt:         q.countSourcesStmt,
+		countWaitersStmt:         q.countWaitersStmt,
 		countWaitingStmt:         q.countWaitingStmt,
 		countWaitingLanesStmt:    q.countWaitingLanesStmt,
 		decideBatchStmt:          q.decideBatchStmt,
 		declareJobStmt:           q.declareJobStmt,
 		declareWorkerStmt:        q.declareWorkerStmt,
 		deleteAttemptsStmt:       q.deleteAttemptsStmt,
+		deleteDeathStmt:          q.deleteDeathStmt,
 		deleteEdgesStmt:          q.deleteEdgesStmt,
 		deleteEndedStmt:          q.deleteEndedStmt,
 		deleteEntryStmt:          q.deleteEntryStmt,
@@ -2720,6 +2806,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		deleteTurnsStmt:          q.deleteTurnsStmt,
 		deleteWaitStmt:           q.deleteWaitStmt,
 		deleteWaitingStmt:        q.deleteWaitingStmt,
+		dependentsOfStmt:         q.dependentsOfStmt,
 		dueBatchesStmt:           q.dueBatchesStmt,
 		dueNoticesStmt:           q.dueNoticesStmt,
 		dueSchedulesStmt:         q.dueSchedulesStmt,
@@ -2789,6 +2876,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		hastenScheduleStmt:       q.hastenScheduleStmt,
 		heldByGateStmt:           q.heldByGateStmt,
 		heldKeysStmt:             q.heldKeysStmt,
+		holdsStmt:                q.holdsStmt,
 		insertAttemptStmt:        q.insertAttemptStmt,
 		insertAuditStmt:          q.insertAuditStmt,
 		insertBatchStmt:          q.insertBatchStmt,
@@ -2830,6 +2918,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		listChangesOfStmt:        q.listChangesOfStmt,
 		listChosenStmt:           q.listChosenStmt,
 		listDeadStmt:             q.listDeadStmt,
+		listDeathsStmt:           q.listDeathsStmt,
 		listEntriesStmt:          q.listEntriesStmt,
 		listEntriesOfStmt:        q.listEntriesOfStmt,
 		listExecutingStmt:        q.listExecutingStmt,
@@ -2866,6 +2955,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		listWaitsStmt:            q.listWaitsStmt,
 		listWorkersStmt:          q.listWorkersStmt,
 		makeDueStmt:              q.makeDueStmt,
+		meetAllStmt:              q.meetAllStmt,
 		meetEdgeStmt:             q.meetEdgeStmt,
 		mendReadyStmt:            q.mendReadyStmt,
 		moveSweepStmt:            q.moveSweepStmt,

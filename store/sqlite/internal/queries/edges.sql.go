@@ -26,6 +26,134 @@ func (q *Queries) AddLink(ctx context.Context, arg AddLinkParams) error {
 	return err
 }
 
+const childrenCame = `-- name: ChildrenCame :one
+SELECT CAST(
+    EXISTS (
+        SELECT 1
+        FROM steps
+        WHERE steps.run_id = ?1
+          AND steps.name = ?2
+          AND steps.kind = 5
+          AND NOT EXISTS (
+              SELECT 1
+              FROM edges
+              LEFT JOIN runs AS children ON children.id = edges.source AND edges.wants <= 10
+              LEFT JOIN batches ON batches.id = edges.source AND edges.wants > 10
+              WHERE edges.waiter = steps.run_id
+                AND edges.name = steps.name
+                AND (children.state < 2 OR batches.id IS NOT NULL AND batches.ended_at IS NULL)
+          )
+    ) AS INTEGER
+) AS came
+`
+
+type ChildrenCameParams struct {
+	ID   []byte
+	Name string
+}
+
+// Index: the primary keys of steps and edges, and the key of runs. Whether a run waits for children,
+// or for a batch (wants > 10), under a name of which none is unfinished.
+func (q *Queries) ChildrenCame(ctx context.Context, arg ChildrenCameParams) (int64, error) {
+	row := q.queryRow(ctx, q.childrenCameStmt, childrenCame, arg.ID, arg.Name)
+	var came int64
+	err := row.Scan(&came)
+	return came, err
+}
+
+const childrenOf = `-- name: ChildrenOf :many
+SELECT source
+FROM edges
+WHERE waiter = ?1
+  AND name <> ''
+  AND source < ?2
+  AND source >= ?3
+ORDER BY source DESC
+LIMIT ?4
+`
+
+type ChildrenOfParams struct {
+	Parent []byte
+	Below  []byte
+	FromID []byte
+	Most   int64
+}
+
+// Index: the primary key, the entries of one run. Newest first.
+func (q *Queries) ChildrenOf(ctx context.Context, arg ChildrenOfParams) ([][]byte, error) {
+	rows, err := q.query(ctx, q.childrenOfStmt, childrenOf,
+		arg.Parent,
+		arg.Below,
+		arg.FromID,
+		arg.Most,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items [][]byte
+	for rows.Next() {
+		var source []byte
+		if err := rows.Scan(&source); err != nil {
+			return nil, err
+		}
+		items = append(items, source)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const countSources = `-- name: CountSources :one
+SELECT count(*)
+FROM (
+    SELECT 1
+    FROM edges
+    WHERE edges.waiter = ?1
+    LIMIT ?2
+) some_edges
+`
+
+type CountSourcesParams struct {
+	ID   []byte
+	Most int64
+}
+
+// Index: the primary key, so many entries.
+func (q *Queries) CountSources(ctx context.Context, arg CountSourcesParams) (int64, error) {
+	row := q.queryRow(ctx, q.countSourcesStmt, countSources, arg.ID, arg.Most)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
+const countWaiters = `-- name: CountWaiters :one
+SELECT count(*)
+FROM (
+    SELECT 1
+    FROM edges
+    WHERE edges.source = ?1
+    LIMIT ?2
+) some_edges
+`
+
+type CountWaitersParams struct {
+	ID   []byte
+	Most int64
+}
+
+// Index: edges_source, so many entries.
+func (q *Queries) CountWaiters(ctx context.Context, arg CountWaitersParams) (int64, error) {
+	row := q.queryRow(ctx, q.countWaitersStmt, countWaiters, arg.ID, arg.Most)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
 const deleteEdges = `-- name: DeleteEdges :exec
 DELETE FROM edges
 WHERE waiter = ?1
@@ -39,6 +167,62 @@ type DeleteEdgesParams struct {
 func (q *Queries) DeleteEdges(ctx context.Context, arg DeleteEdgesParams) error {
 	_, err := q.exec(ctx, q.deleteEdgesStmt, deleteEdges, arg.Waiter)
 	return err
+}
+
+const dependentsOf = `-- name: DependentsOf :many
+SELECT edges.waiter
+FROM edges
+JOIN runs ON runs.id = edges.waiter
+WHERE edges.source = ?1
+  AND edges.waiter < ?2
+  AND edges.waiter >= ?3
+  AND edges.name = ''
+  AND edges.met = 0
+  AND runs.state = 0
+  AND runs.started_at IS NULL
+  AND runs.due_at > ?4
+GROUP BY edges.waiter
+ORDER BY edges.waiter DESC
+LIMIT ?5
+`
+
+type DependentsOfParams struct {
+	Source []byte
+	Below  []byte
+	FromID []byte
+	Now    int64
+	Most   int64
+}
+
+// Index: edges_source backwards, then the key of runs. Those that have a condition on a run that
+// is not met, and wait for it, newest first.
+func (q *Queries) DependentsOf(ctx context.Context, arg DependentsOfParams) ([][]byte, error) {
+	rows, err := q.query(ctx, q.dependentsOfStmt, dependentsOf,
+		arg.Source,
+		arg.Below,
+		arg.FromID,
+		arg.Now,
+		arg.Most,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items [][]byte
+	for rows.Next() {
+		var waiter []byte
+		if err := rows.Scan(&waiter); err != nil {
+			return nil, err
+		}
+		items = append(items, waiter)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const edgesOf = `-- name: EdgesOf :many
@@ -95,7 +279,8 @@ func (q *Queries) EdgesOf(ctx context.Context, arg EdgesOfParams) ([]EdgesOfRow,
 }
 
 const findOutcome = `-- name: FindOutcome :one
-SELECT lanes.job, runs.state, runs.result, coalesce(problems.reason, '') AS reason
+SELECT
+    lanes.job, runs.state, runs.result, coalesce(problems.reason, '') AS reason, runs.finished_at
 FROM runs
 JOIN lanes ON lanes.id = abs(runs.lane)
 LEFT JOIN problems ON problems.run_id = runs.id
@@ -107,10 +292,11 @@ type FindOutcomeParams struct {
 }
 
 type FindOutcomeRow struct {
-	Job    string
-	State  int64
-	Result []byte
-	Reason string
+	Job        string
+	State      int64
+	Result     []byte
+	Reason     string
+	FinishedAt *int64
 }
 
 // Index: the key of runs, then that of lanes and the primary key of problems.
@@ -122,6 +308,7 @@ func (q *Queries) FindOutcome(ctx context.Context, arg FindOutcomeParams) (FindO
 		&i.State,
 		&i.Result,
 		&i.Reason,
+		&i.FinishedAt,
 	)
 	return i, err
 }
@@ -138,8 +325,8 @@ SELECT
               AND NOT EXISTS (
                   SELECT 1
                   FROM edges
-                  LEFT JOIN runs AS children ON children.id = edges.source AND edges.wants <= 3
-                  LEFT JOIN batches ON batches.id = edges.source AND edges.wants > 3
+                  LEFT JOIN runs AS children ON children.id = edges.source AND edges.wants <= 10
+                  LEFT JOIN batches ON batches.id = edges.source AND edges.wants > 10
                   WHERE edges.waiter = runs.id
                     AND edges.name = steps.name
                     AND (children.state < 2 OR batches.state >= 0 AND batches.ended_at IS NULL)
@@ -166,7 +353,7 @@ type FindWaiterRow struct {
 }
 
 // Index: the key of runs, and the primary keys of steps, edges and batches. Came: it waits for
-// children, or for a batch (wants > 3), of which none is unfinished.
+// children, or for a batch (wants > 10), of which none is unfinished.
 func (q *Queries) FindWaiter(ctx context.Context, arg FindWaiterParams) (FindWaiterRow, error) {
 	row := q.queryRow(ctx, q.findWaiterStmt, findWaiter, arg.ID)
 	var i FindWaiterRow
@@ -228,6 +415,94 @@ func (q *Queries) HasUnmet(ctx context.Context, arg HasUnmetParams) (int64, erro
 	return count, err
 }
 
+const holds = `-- name: Holds :many
+SELECT dead.run_id, lanes.job, dead.ended_at, dead.dependents
+FROM (
+    SELECT
+        newest.run_id, newest.ended_at,
+        CAST(
+            (
+                SELECT count(*)
+                FROM edges
+                JOIN runs waiters ON waiters.id = edges.waiter
+                WHERE edges.source = newest.run_id
+                  AND edges.name = ''
+                  AND edges.wants = ?1
+                  AND edges.met = 0
+                  AND waiters.state = 0
+                  AND waiters.started_at IS NULL
+                  AND waiters.due_at > ?2
+            ) AS INTEGER
+        ) AS dependents
+    FROM (
+        SELECT problems.run_id, problems.ended_at, problems.acknowledged_at
+        FROM problems
+        WHERE EXISTS (
+            SELECT 1
+            FROM edges
+        )
+        ORDER BY problems.ended_at DESC, problems.run_id DESC
+        LIMIT ?3
+    ) newest
+    WHERE newest.acknowledged_at IS NULL
+) dead
+JOIN runs ON runs.id = dead.run_id
+JOIN lanes ON lanes.id = abs(runs.lane)
+WHERE dead.dependents > 0
+  AND runs.state = 4
+ORDER BY dead.ended_at DESC, dead.run_id DESC
+LIMIT ?4
+`
+
+type HoldsParams struct {
+	Wants    int64
+	Now      int64
+	Examined int64
+	Most     int64
+}
+
+type HoldsRow struct {
+	RunID      []byte
+	Job        string
+	EndedAt    int64
+	Dependents int64
+}
+
+// Index: problems_ended backwards, so many rows; edges_source and the key of runs for each. Nothing
+// is read where no run waits for another.
+func (q *Queries) Holds(ctx context.Context, arg HoldsParams) ([]HoldsRow, error) {
+	rows, err := q.query(ctx, q.holdsStmt, holds,
+		arg.Wants,
+		arg.Now,
+		arg.Examined,
+		arg.Most,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []HoldsRow
+	for rows.Next() {
+		var i HoldsRow
+		if err := rows.Scan(
+			&i.RunID,
+			&i.Job,
+			&i.EndedAt,
+			&i.Dependents,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const insertEdge = `-- name: InsertEdge :exec
 
 INSERT INTO edges (waiter, source, wants, any_of, name)
@@ -276,6 +551,24 @@ func (q *Queries) IsNeeded(ctx context.Context, arg IsNeededParams) (int64, erro
 	var count int64
 	err := row.Scan(&count)
 	return count, err
+}
+
+const meetAll = `-- name: MeetAll :exec
+UPDATE edges
+SET met = 1
+WHERE waiter = ?1
+  AND name = ''
+  AND met = 0
+`
+
+type MeetAllParams struct {
+	Waiter []byte
+}
+
+// Index: the primary key. Idempotent: a repeat finds them met.
+func (q *Queries) MeetAll(ctx context.Context, arg MeetAllParams) error {
+	_, err := q.exec(ctx, q.meetAllStmt, meetAll, arg.Waiter)
+	return err
 }
 
 const meetEdge = `-- name: MeetEdge :exec
@@ -368,15 +661,24 @@ func (q *Queries) SourcesOf(ctx context.Context, arg SourcesOfParams) ([]Sources
 
 const waitersFor = `-- name: WaitersFor :many
 SELECT
-    edges.waiter AS id, edges.wants, edges.any_of, edges.met, edges.name,
+    shown.waiter AS id, shown.wants, shown.any_of, shown.met, shown.name,
     coalesce(lanes.job, '') AS job,
     CAST(coalesce(runs.state, -1) AS INTEGER) AS state
-FROM edges
-LEFT JOIN runs ON runs.id = edges.waiter
+FROM (
+    SELECT head.waiter, head.wants, head.any_of, head.met, head.name
+    FROM (
+        SELECT edges.waiter, edges.wants, edges.any_of, edges.met, edges.name
+        FROM edges
+        WHERE edges.source = ?1
+        ORDER BY edges.waiter
+        LIMIT 1000
+    ) head
+    ORDER BY head.name = '', head.met, head.waiter
+    LIMIT ?2
+) shown
+LEFT JOIN runs ON runs.id = shown.waiter
 LEFT JOIN lanes ON lanes.id = abs(runs.lane)
-WHERE edges.source = ?1
-ORDER BY edges.met, edges.waiter
-LIMIT ?2
+ORDER BY shown.name = '', shown.met, shown.waiter
 `
 
 type WaitersForParams struct {
@@ -394,7 +696,8 @@ type WaitersForRow struct {
 	State int64
 }
 
-// Index: edges_source, then the key of runs.
+// Index: edges_source, then the key of runs. The parent comes first; of the first thousand, as any
+// number may wait.
 func (q *Queries) WaitersFor(ctx context.Context, arg WaitersForParams) ([]WaitersForRow, error) {
 	rows, err := q.query(ctx, q.waitersForStmt, waitersFor, arg.ID, arg.Most)
 	if err != nil {

@@ -185,7 +185,16 @@ SELECT
         FROM problems
         WHERE problems.run_id = runs.id
           AND problems.acknowledged_at IS NOT NULL
-    ) AS acknowledged
+    ) AS acknowledged,
+    EXISTS (
+        SELECT 1
+        FROM edges
+        WHERE edges.waiter = runs.id
+          AND edges.name = ''
+          AND edges.met = 0
+          AND runs.state = 0
+          AND runs.started_at IS NULL
+    ) AS held
 FROM runs
 JOIN lanes ON lanes.id = abs(runs.lane)
 WHERE runs.id = ?1
@@ -205,6 +214,7 @@ type FindOperableRow struct {
 	Limits       *string
 	Job          string
 	Acknowledged bool
+	Held         bool
 }
 
 // States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
@@ -222,6 +232,7 @@ func (q *Queries) FindOperable(ctx context.Context, arg FindOperableParams) (Fin
 		&i.Limits,
 		&i.Job,
 		&i.Acknowledged,
+		&i.Held,
 	)
 	return i, err
 }

@@ -1,6 +1,6 @@
 -- Batches: runs that are counted together. A program of before would delete members of a batch
 -- that has not ended.
--- min_compatible: 21
+-- min_compatible: 22
 
 create table durable.members (
     run_id uuid primary key,
