@@ -103,7 +103,7 @@ func TestWordsAreCompleted(t *testing.T) {
 		return strings.Fields(e.stdout)
 	}
 	require.Subset(t, complete(""), []string{"work", "runs", "schedules", "completion", "help", "version"})
-	require.Equal(t, []string{"reveal", "retry", "rerun"}, complete("runs", "re"))
+	require.Equal(t, []string{"reveal", "retry", "release", "rerun"}, complete("runs", "re"))
 	require.Equal(t, []string{"--error", "--ended-since"}, complete("runs", "list", "--e"))
 	require.Equal(t, []string{"succeeded"}, complete("runs", "list", "--state", "s"))
 	require.Equal(t, []string{"failed"}, complete("batches", "list", "--state", "f"))

@@ -23,7 +23,7 @@ ON CONFLICT DO NOTHING
 RETURNING id;
 
 -- name: ShareBatches :many
--- After runs were stored, in their transaction: until it ends, nobody closes or cancels the
+-- After runs were stored, in their transaction: until it ends, no other call closes or cancels the
 -- batches that they are for.
 -- Index: batches_pkey. Locks: the batches, for adding to them; a release does not wait for that.
 SELECT id, owner, closed, cancelling, reason
@@ -133,7 +133,7 @@ WHERE id = ANY (@ids::uuid[])
 FOR NO KEY UPDATE SKIP LOCKED;
 
 -- name: LockWhole :many
--- After LockBatches, in its transaction: those of the batches to which nobody is adding runs.
+-- After LockBatches, in its transaction: those of the batches to which no call is adding runs.
 -- Index: batches_pkey. Locks: the batches, with SKIP LOCKED; who adds runs waits.
 SELECT id
 FROM durable.batches
@@ -144,7 +144,7 @@ FOR UPDATE SKIP LOCKED;
 -- After LockBatches, in its transaction: adds to the counts of batches what has changed of them.
 -- Only who has locked the batch deletes a change, so what is in the row and what is not is exact
 -- in every snapshot.
--- Index: batch_changes_batch, batches_pkey. Locks: the changes, which nobody else locks.
+-- Index: batch_changes_batch, batches_pkey. Locks: the changes, which no other call locks.
 -- Idempotent: what was added is gone.
 WITH taken AS MATERIALIZED (
     SELECT batch_changes.batch, batch_changes.id
@@ -452,7 +452,10 @@ WITH over AS MATERIALIZED (
     FROM durable.batches
     WHERE batches.ended_at < now() - (@least::bigint) * interval '1 microsecond'
       AND batches.ended_at < now() - (
-          CASE batches.state WHEN durable.batch_succeeded() THEN @kept::bigint ELSE @failed::bigint END
+          CASE batches.state
+              WHEN durable.batch_succeeded() THEN @kept::bigint
+              ELSE @failed::bigint
+          END
       ) * interval '1 microsecond'
       AND batches.members = batches.succeeded + batches.dead + batches.cancelled
       AND NOT EXISTS (

@@ -251,7 +251,7 @@ func (s *Store) CancelBatch(ctx context.Context, cancel store.BatchCancel) error
 	}
 	if b.EndedAt == nil && !b.Cancelled {
 		rules.CancelBatch(&b.Batch, cancel.Reason)
-		s.note(change{at: s.now(), kind: rules.KindBatch, subject: cancel.ID.String(), what: rules.Cancels, by: cancel.By})
+		s.note(change{at: s.now(), kind: rules.KindBatch, subject: cancel.ID.String(), what: string(store.CancelRuns), by: cancel.By})
 		s.hint()
 	}
 	return nil

@@ -167,7 +167,7 @@ func (s *Store) CancelBatch(ctx context.Context, cancel store.BatchCancel) error
 		rules.CancelBatch(b, cancel.Reason)
 		return errors.Join(
 			c.CancelBatch(ctx, queries.CancelBatchParams{Reason: b.Reason, Cursor: firstMember, ID: cancel.ID[:]}),
-			c.audit(ctx, rules.KindBatch, cancel.ID.String(), rules.Cancels, cancel.By, nil),
+			c.audit(ctx, rules.KindBatch, cancel.ID.String(), string(store.CancelRuns), cancel.By, nil),
 		)
 	})
 	if err != nil {

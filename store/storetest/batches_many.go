@@ -11,6 +11,7 @@ import (
 
 // batchRaces has the members of batches of two end together, some of which add another member
 // before they end, while releases run in every process.
+// long: one race, of four workers and what they find.
 func batchRaces(t *testing.T, f *fixture) {
 	const batches = 40
 	var dependents []store.NewRun

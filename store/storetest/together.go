@@ -109,7 +109,7 @@ func (c *call) request(worker store.WorkerID) (store.ClaimRequest, error) {
 // methodCalls are the methods of a store, by name.
 func methodCalls() map[string]func(*call) error {
 	calls := claimCalls()
-	for _, more := range []map[string]func(*call) error{loopCalls(), stepCalls(), operatorCalls(), scheduleCalls(), limitCalls(), presenceCalls()} {
+	for _, more := range []map[string]func(*call) error{loopCalls(), stepCalls(), batchCalls(), operatorCalls(), scheduleCalls(), limitCalls(), presenceCalls()} {
 		maps.Copy(calls, more)
 	}
 	return calls
@@ -190,18 +190,6 @@ func stepCalls() map[string]func(*call) error {
 			_, err := c.store.Links(c.ctx, store.NewRunID())
 			return err
 		},
-		"Batch":   func(c *call) error { _, err := c.store.Batch(c.ctx, store.NewRunID()); return err },
-		"Batches": func(c *call) error { _, err := c.store.Batches(c.ctx, store.BatchFilter{}); return err },
-		"Members": func(c *call) error {
-			_, err := c.store.Members(c.ctx, store.NewRunID(), store.RunID{}, 10)
-			return err
-		},
-		"CloseBatch":  func(c *call) error { return c.store.CloseBatch(c.ctx, store.NewRunID()) },
-		"CancelBatch": func(c *call) error { return c.store.CancelBatch(c.ctx, store.BatchCancel{ID: store.NewRunID()}) },
-		"AwaitBatch": held(func(c *call, holder store.Holder) error {
-			_, err := c.store.AwaitBatch(c.ctx, holder, store.NewRunID(), "a")
-			return err
-		}),
 		"Deaths": func(c *call) error {
 			_, err := c.store.Deaths(c.ctx, []string{"job-" + c.name}, 10)
 			return err
@@ -242,6 +230,27 @@ func stepCalls() map[string]func(*call) error {
 		},
 		"Release": func(c *call) error {
 			_, err := c.store.Release(c.ctx, store.ReleaseRequest{Limit: 10, Look: []store.Look{{Run: store.NewRunID(), Name: "a"}}})
+			return err
+		},
+	}
+}
+
+// batchCalls are of batches.
+func batchCalls() map[string]func(*call) error {
+	return map[string]func(*call) error{
+		"Batch":   func(c *call) error { _, err := c.store.Batch(c.ctx, store.NewRunID()); return err },
+		"Batches": func(c *call) error { _, err := c.store.Batches(c.ctx, store.BatchFilter{}); return err },
+		"Members": func(c *call) error {
+			_, err := c.store.Members(c.ctx, store.NewRunID(), store.RunID{}, 10)
+			return err
+		},
+		"CloseBatch":  func(c *call) error { return c.store.CloseBatch(c.ctx, store.NewRunID()) },
+		"CancelBatch": func(c *call) error { return c.store.CancelBatch(c.ctx, store.BatchCancel{ID: store.NewRunID()}) },
+		"AwaitBatch": func(c *call) error {
+			holder, _, err := c.holder()
+			if err == nil {
+				_, err = c.store.AwaitBatch(c.ctx, holder, store.NewRunID(), "a")
+			}
 			return err
 		},
 	}

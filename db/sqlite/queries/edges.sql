@@ -86,8 +86,8 @@ FROM runs
 WHERE runs.id = @id;
 
 -- name: ChildrenCame :one
--- Index: the primary keys of steps and edges, and the key of runs. Whether a run waits for children,
--- or for a batch (wants > 10), under a name of which none is unfinished.
+-- Index: the primary keys of steps and edges, and the key of runs. Whether a run waits for
+-- children, or for a batch (wants > 10), under a name of which none is unfinished.
 SELECT CAST(
     EXISTS (
         SELECT 1

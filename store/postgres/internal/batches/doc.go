@@ -59,7 +59,7 @@ func (s *Batches) Cancel(ctx context.Context, cancel *store.BatchCancel) error {
 	if reason == "" {
 		reason = rules.BatchCancelled
 	}
-	return s.change(ctx, "cancel batch", cancel.ID, queries.CancelBatch, cancel.ID.String(), reason, cancel.By, rules.KindBatch, rules.Cancels)
+	return s.change(ctx, "cancel batch", cancel.ID, queries.CancelBatch, cancel.ID.String(), reason, cancel.By, rules.KindBatch, string(store.CancelRuns))
 }
 
 // change sends a statement that returns the batch, if there is one.

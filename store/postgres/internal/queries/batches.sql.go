@@ -766,7 +766,7 @@ type FoldChangesParams struct {
 // After LockBatches, in its transaction: adds to the counts of batches what has changed of them.
 // Only who has locked the batch deletes a change, so what is in the row and what is not is exact
 // in every snapshot.
-// Index: batch_changes_batch, batches_pkey. Locks: the changes, which nobody else locks.
+// Index: batch_changes_batch, batches_pkey. Locks: the changes, which no other call locks.
 // Idempotent: what was added is gone.
 func (q *Queries) FoldChanges(ctx context.Context, arg FoldChangesParams) error {
 	_, err := q.db.Exec(ctx, FoldChanges, arg.Ids, arg.Most)
@@ -905,7 +905,7 @@ type LockWholeParams struct {
 	Ids []uuid.UUID
 }
 
-// After LockBatches, in its transaction: those of the batches to which nobody is adding runs.
+// After LockBatches, in its transaction: those of the batches to which no call is adding runs.
 // Index: batches_pkey. Locks: the batches, with SKIP LOCKED; who adds runs waits.
 func (q *Queries) LockWhole(ctx context.Context, arg LockWholeParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, LockWhole, arg.Ids)
@@ -1176,7 +1176,7 @@ type ShareBatchesRow struct {
 	Reason     string
 }
 
-// After runs were stored, in their transaction: until it ends, nobody closes or cancels the
+// After runs were stored, in their transaction: until it ends, no other call closes or cancels the
 // batches that they are for.
 // Index: batches_pkey. Locks: the batches, for adding to them; a release does not wait for that.
 func (q *Queries) ShareBatches(ctx context.Context, arg ShareBatchesParams) ([]ShareBatchesRow, error) {
@@ -1211,7 +1211,10 @@ WITH over AS MATERIALIZED (
     FROM durable.batches
     WHERE batches.ended_at < now() - ($1::bigint) * interval '1 microsecond'
       AND batches.ended_at < now() - (
-          CASE batches.state WHEN durable.batch_succeeded() THEN $2::bigint ELSE $3::bigint END
+          CASE batches.state
+              WHEN durable.batch_succeeded() THEN $2::bigint
+              ELSE $3::bigint
+          END
       ) * interval '1 microsecond'
       AND batches.members = batches.succeeded + batches.dead + batches.cancelled
       AND NOT EXISTS (

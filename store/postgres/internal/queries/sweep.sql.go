@@ -1161,21 +1161,16 @@ WITH keyed AS MATERIALIZED (
       ) * interval '1 microsecond'
       AND NOT (
           runs.links IS NOT NULL
-          AND EXISTS (
-              SELECT
-              FROM durable.members
-              WHERE members.run_id = runs.id
-          )
-      )
-      AND NOT (
-          runs.links IS NOT NULL
-          AND runs.state <> durable.dead()
-          AND EXISTS (
-              SELECT
-              FROM durable.edges
-              JOIN durable.runs waiters ON waiters.id = edges.waiter
-              WHERE edges.source = runs.id
-                AND durable.is_unfinished(waiters.state)
+          AND (
+              EXISTS (SELECT FROM durable.members WHERE members.run_id = runs.id)
+              OR runs.state <> durable.dead()
+              AND EXISTS (
+                  SELECT
+                  FROM durable.edges
+                  JOIN durable.runs waiters ON waiters.id = edges.waiter
+                  WHERE edges.source = runs.id
+                    AND durable.is_unfinished(waiters.state)
+              )
           )
       )
     FOR UPDATE SKIP LOCKED
@@ -1226,7 +1221,7 @@ type SweepRunsRow struct {
 // later time stays, and so does one whose key is locked: it is being enqueued again.
 // Whether its retention has passed is checked again on the locked row: a retry that came
 // first wins. Freed are the lines of turns for places that a dead run has kept.
-// Index: runs_pkey, unique_keys_pkey. Locks: the keys that name the runs, then the runs,
+// Index: runs_pkey, unique_keys_pkey, members_pkey. Locks: the keys that name the runs, then the runs,
 // both with SKIP LOCKED: it waits for no transaction, so the order of locks cannot
 // matter, and what others have locked is left to the next pass.
 // Idempotent: a repeat finds them gone.

@@ -52,8 +52,8 @@ type ChildrenCameParams struct {
 	Name string
 }
 
-// Index: the primary keys of steps and edges, and the key of runs. Whether a run waits for children,
-// or for a batch (wants > 10), under a name of which none is unfinished.
+// Index: the primary keys of steps and edges, and the key of runs. Whether a run waits for
+// children, or for a batch (wants > 10), under a name of which none is unfinished.
 func (q *Queries) ChildrenCame(ctx context.Context, arg ChildrenCameParams) (int64, error) {
 	row := q.queryRow(ctx, q.childrenCameStmt, childrenCame, arg.ID, arg.Name)
 	var came int64
