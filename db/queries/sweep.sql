@@ -298,8 +298,8 @@ FROM unread;
 -- later time stays, and so does one whose key is locked: it is being enqueued again.
 -- Whether its retention has passed is checked again on the locked row: a retry that came
 -- first wins. Freed are the lines of turns for places that a dead run has kept.
--- Index: runs_pkey, unique_keys_pkey, members_pkey. Locks: the keys that name the runs, then the runs,
--- both with SKIP LOCKED: it waits for no transaction, so the order of locks cannot
+-- Index: runs_pkey, unique_keys_pkey, members_pkey. Locks: the keys that name the runs, then the
+-- runs, both with SKIP LOCKED: it waits for no transaction, so the order of locks cannot
 -- matter, and what others have locked is left to the next pass.
 -- Idempotent: a repeat finds them gone.
 WITH keyed AS MATERIALIZED (

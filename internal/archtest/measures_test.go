@@ -42,7 +42,7 @@ var room = limit{files: 15, up: 0.25, circle: 10}
 // it, but for a new part of the contract that every store holds: limits brought nine files to
 // store/storetest, steps and inputs three, and four to store/sqlite.
 var limits = map[string]limit{
-	"durable":                         {files: 47, exported: 244, up: 0.15}, // one for deaths, one for batches; five names for First, twenty for batches; arrows by chance: Start, Call and DependsOn are names elsewhere too; fifteen for children and dependents
+	"durable":                         {files: 47, exported: 244, up: 0.16}, // one for deaths, one for batches; five names for First, twenty for batches; arrows by chance: Start, Call, DependsOn and ID are names elsewhere too; fifteen for children and dependents
 	"store/storetest":                 {files: 77, up: 0.25},                // three for batches; two for deaths and releases by operators; three for children and dependents; three for steps and inputs; two for values at their extremes; two for explanations: each reason is provoked on every store; one for caps of queues; one for keys that take turns; one for the occurrence of a run
 	"store/postgres":                  {files: 30, up: 0.25, circle: 10},    // its work is in the packages below it
 	"lock/locktest":                   {files: 45, up: 0.36},                // seventeen arrows in all; the cases build on the suite's fixture
