@@ -198,7 +198,7 @@ func TestExamineNamesMissingPrivileges(t *testing.T) {
 	require.Contains(t, producer.Text, "may enqueue, and cannot work: it lacks DELETE on attempts")
 	reader := finding(openAs(t, migrated, postgres.RoleReader, newRole(t, server)))
 	require.Equal(t, store.Warning, reader.Level)
-	require.Contains(t, reader.Text, "may only read: to enqueue it lacks INSERT on edges")
+	require.Contains(t, reader.Text, "may only read: to enqueue it lacks INSERT on batch_changes")
 
 	_, err := connect(t, server).Exec(t.Context(), "revoke delete on "+migrated.schema+".leases from "+name)
 	require.NoError(t, err)

@@ -139,13 +139,17 @@ WHERE NOT EXISTS (
       AND edges.name = asked.name
       AND durable.is_unfinished(children.state)
 )
-AND NOT EXISTS (
-    SELECT
+AND (
+    SELECT count(*) = 0
     FROM durable.edges
-    JOIN durable.batches ON batches.id = edges.source
     WHERE edges.waiter = asked.run_id
       AND edges.name = asked.name
-      AND batches.ended_at IS NULL
+      AND edges.wants > durable.want_of_batch()
+      AND (
+          SELECT batches.ended_at IS NULL
+          FROM durable.batches
+          WHERE batches.id = edges.source
+      )
 )
 `
 
@@ -247,13 +251,17 @@ WHERE runs.id = ANY ($1::uuid[])
               AND edges.name = steps.name
               AND durable.is_unfinished(children.state)
         )
-        AND NOT EXISTS (
-            SELECT
+        AND (
+            SELECT count(*) = 0
             FROM durable.edges
-            JOIN durable.batches ON batches.id = edges.source
             WHERE edges.waiter = runs.id
               AND edges.name = steps.name
-              AND batches.ended_at IS NULL
+              AND edges.wants > durable.want_of_batch()
+              AND (
+                  SELECT batches.ended_at IS NULL
+                  FROM durable.batches
+                  WHERE batches.id = edges.source
+              )
         )
   )
 `
