@@ -47,6 +47,7 @@ var goroutines = excuses{
 	"examples/drip/main.go":                  "the worker; play waits for it",
 	"examples/fulfil/main.go":                "the worker; play waits for it",
 	"examples/nightly/main.go":               "the worker; play waits for it",
+	"examples/import/main.go":                "the worker; play waits for it",
 	"internal/stepping/branch.go":            "the functions of Parallel, which waits for them",
 	"lock/call.go":                           "calls to the store, and what gives claims back; Close waits for them",
 	"lock/waits.go":                          "hears of releases elsewhere; the last call that waits, waits for it",
