@@ -183,7 +183,10 @@ const firstBatchLook, lastBatchLook = 50 * time.Millisecond, time.Second
 func (o *Operator) WaitForBatch(ctx context.Context, id store.BatchID) (BatchView, error) {
 	for pause := firstBatchLook; ; pause = min(2*pause, lastBatchLook) {
 		view, err := o.BatchSummary(ctx, id)
-		if err != nil || view.State != store.BatchRunning {
+		switch {
+		case ctx.Err() != nil:
+			return view, context.Cause(ctx)
+		case err != nil || view.State != store.BatchRunning:
 			return view, err
 		}
 		select {

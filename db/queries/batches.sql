@@ -263,8 +263,8 @@ WHERE members.run_id = ANY (@ids::uuid[])
 -- name: CloseOwned :exec
 -- Closes the batches of a run that has ended, or is gone. A dead one keeps its batches open: it may
 -- be retried, and go on adding to them.
--- Index: batches_owner, runs_pkey. Locks: the batches, with SKIP LOCKED. Idempotent: a repeat
--- finds them closed.
+-- Index: batches_owner, runs_pkey. Locks: the batches; those who close them take no time.
+-- Idempotent: a repeat finds them closed.
 UPDATE durable.batches
 SET closed = true,
     look_at = now()

@@ -144,13 +144,12 @@ func BatchAsRun(b *store.Batch) store.State {
 	}
 }
 
-// CheckAdding refuses runs for a batch that takes none. Member: they are added by one of its members;
-// owner: by the handler whose batch it is.
-func CheckAdding(b *store.Batch, adder Adder) error {
+// CheckAdding refuses runs for a batch that takes none from the holder; nil: from outside.
+func CheckAdding(b *store.Batch, holder *store.RunID, adder Adder) error {
 	switch {
 	case b.Cancelled:
 		return fmt.Errorf("%w: batch %s was cancelled: %s", store.ErrConflict, b.ID, b.Reason)
-	case !b.Closed && (b.Owner == nil || adder == AddedByOwner), adder == AddedByMember:
+	case adder == AddedByMember, !b.Closed && (b.Owner == nil || holder != nil && *holder == *b.Owner):
 		return nil
 	default:
 		return store.BatchClosed(b.ID)
@@ -267,7 +266,7 @@ func Joins(holder *store.RunID, own store.BatchID, batch *store.NewBatch) (store
 		return own, AddedOutside, fmt.Errorf("%w: a handler adds runs to its batch through its Run", store.ErrConflict)
 	case batch.Holders, holder != nil && own == batch.ID:
 		return own, AddedByMember, nil
-	case holder != nil && batch.Owned:
+	case batch.Owned:
 		return batch.ID, AddedByOwner, nil
 	}
 	return batch.ID, AddedOutside, nil

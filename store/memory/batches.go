@@ -46,7 +46,7 @@ func (s *Store) checkBatches(holder *run, runs []store.NewRun) error {
 			continue
 		}
 		if b != nil {
-			if err := rules.CheckAdding(&b.Batch, adder); err != nil {
+			if err := rules.CheckAdding(&b.Batch, by, adder); err != nil {
 				return err
 			}
 		}

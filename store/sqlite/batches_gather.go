@@ -118,7 +118,7 @@ func (j *joining) add(ctx context.Context, run *store.NewRun, receipt store.Rece
 		j.known[id], b = &of, &of
 	}
 	if b != nil {
-		if err := rules.CheckAdding(b, adder); err != nil {
+		if err := rules.CheckAdding(b, j.holder(), adder); err != nil {
 			return err
 		}
 	}

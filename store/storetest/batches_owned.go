@@ -12,6 +12,7 @@ import (
 )
 
 func batchOwned(t *testing.T, f *fixture) {
+	_, stranger := f.held()
 	worker, holder := f.held()
 	b := newBatch(owned)
 	for range 2 { // what is repeated adds nothing twice
@@ -26,6 +27,9 @@ func batchOwned(t *testing.T, f *fixture) {
 	f.releaseAll()
 	if got := f.wantBatch(b, store.BatchRunning, store.BatchCounts{Members: 2}, "its owner executes"); got.Closed || got.Owner == nil || *got.Owner != holder.Run {
 		t.Errorf("the batch is %+v", got)
+	}
+	if _, err := f.store.EnqueueUnder(f.ctx, stranger, newRun(memberOf(b))); !errors.Is(err, store.ErrConflict) {
+		t.Errorf("another handler adds to the batch: %v, want ErrConflict", err)
 	}
 	if _, err := f.store.AwaitBatch(f.ctx, holder, uuid.New(), "pages"); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("wait for another batch: %v, want ErrNotFound", err)

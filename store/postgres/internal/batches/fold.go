@@ -64,7 +64,7 @@ func (s *Batches) failed(err error) error {
 }
 
 // changed returns batches to be folded. Where there are more of them than one fold takes, the next
-// one continues behind them.
+// one continues behind them. Idle workers ask, over a connection that they have anyway.
 func (s *Batches) changed(ctx context.Context) (ids conn.UUIDs, next time.Duration, err error) {
 	s.mu.Lock()
 	after := s.after
@@ -74,7 +74,7 @@ func (s *Batches) changed(ctx context.Context) (ids conn.UUIDs, next time.Durati
 		return conn.ScanIDs(rows, func(id uuid.UUID) { ids = append(ids, id) })
 	})
 	addNext(b, &next)
-	if err := s.db.Send(ctx, s.db.Aloof(), b); err != nil {
+	if err := s.db.Send(ctx, s.db.Engine, b); err != nil {
 		return nil, -1, err
 	}
 	s.mu.Lock()
@@ -97,7 +97,7 @@ func (s *Batches) changed(ctx context.Context) (ids conn.UUIDs, next time.Durati
 func (s *Batches) next(ctx context.Context) (next time.Duration, err error) {
 	b := s.db.Hot(ctx)
 	addNext(b, &next)
-	err = s.db.Send(ctx, s.db.Aloof(), b)
+	err = s.db.Send(ctx, s.db.Engine, b)
 	return next, err
 }
 

@@ -63,7 +63,7 @@ func (e *Enqueuer) openBatches(ctx context.Context, to conn.Sender, holder *stor
 		if joining[i], adder, err = rules.Joins(holder, own, runs[i].Batch); err != nil {
 			return nil, err
 		}
-		if err := rules.CheckAdding(known[joining[i]], adder); err != nil {
+		if err := rules.CheckAdding(known[joining[i]], holder, adder); err != nil {
 			refused, refusal = append(refused, runs[i].ID), err
 		}
 	}

@@ -596,8 +596,8 @@ type CloseOwnedParams struct {
 
 // Closes the batches of a run that has ended, or is gone. A dead one keeps its batches open: it may
 // be retried, and go on adding to them.
-// Index: batches_owner, runs_pkey. Locks: the batches, with SKIP LOCKED. Idempotent: a repeat
-// finds them closed.
+// Index: batches_owner, runs_pkey. Locks: the batches; those who close them take no time.
+// Idempotent: a repeat finds them closed.
 func (q *Queries) CloseOwned(ctx context.Context, arg CloseOwnedParams) error {
 	_, err := q.db.Exec(ctx, CloseOwned, arg.Owner)
 	return err
