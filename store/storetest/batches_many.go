@@ -11,7 +11,6 @@ import (
 
 // batchRaces has the members of batches of two end together, some of which add another member
 // before they end, while releases run in every process.
-// long: one race, of four workers and what they find.
 func batchRaces(t *testing.T, f *fixture) {
 	const batches = 40
 	var dependents []store.NewRun
@@ -25,8 +24,8 @@ func batchRaces(t *testing.T, f *fixture) {
 	}
 	const runs = 3*batches + batches/4
 	var mu sync.Mutex
-	begun, total := map[store.RunID]int{}, 0
 	var enders sync.WaitGroup
+	begun, total := map[store.RunID]int{}, 0
 	for range 4 {
 		enders.Go(func() {
 			worker := newWorker("w")
@@ -34,8 +33,7 @@ func batchRaces(t *testing.T, f *fixture) {
 				claim, claimed := f.claim(worker, 2)
 				for i := range claimed {
 					mu.Lock()
-					begun[claimed[i].ID]++
-					total++
+					begun[claimed[i].ID], total = begun[claimed[i].ID]+1, total+1
 					mu.Unlock()
 					if adds[claimed[i].ID] {
 						added := newRun(memberOf(&store.NewBatch{Holders: true}))

@@ -17,7 +17,7 @@ func batchOwned(t *testing.T, f *fixture) {
 	b := newBatch(owned)
 	for range 2 { // what is repeated adds nothing twice
 		members := []store.NewRun{newRun(memberOf(b)), newRun(memberOf(b))}
-		members[0].ID, members[1].ID = store.RunID(b.ID), holder.Run
+		members[0].ID, members[1].ID = b.ID, holder.Run
 		members[0].ID[15]++
 		members[1].ID[15]++
 		if _, err := f.store.EnqueueUnder(f.ctx, holder, members...); err != nil {
