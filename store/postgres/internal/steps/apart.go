@@ -22,7 +22,8 @@ func (s *Steps) apart(ctx context.Context, most int, cause error) (result store.
 		err := s.db.InAloofTx(ctx, func(tx pgx.Tx) error {
 			r = &round{s: s, tx: tx}
 			taken, next, err := s.take(ctx, tx, 1)
-			if found, result.Next = len(taken), next; err != nil || found == 0 {
+			found, result.Next = len(taken), next
+			if err != nil || found == 0 {
 				return err
 			}
 			return r.alone(ctx, taken[0])

@@ -209,7 +209,7 @@ func (r *round) awaitEnds(ctx context.Context) (unseen map[uuid.UUID]bool, err e
 			if err := rows.Scan(&id, &state); err != nil {
 				return err
 			}
-			if unseen[id] = unseen[id] && state != store.Dead && state.Terminal(); !unseen[id] {
+			if state == store.Dead || !state.Terminal() { // its end, if one comes, leaves a notice
 				delete(unseen, id)
 			}
 		}
