@@ -23,7 +23,8 @@ func (s *Steps) apart(ctx context.Context, most int, cause error) (result store.
 			r = &round{s: s, tx: tx}
 			at := look{} // from the beginning
 			taken, seen, err := s.take(ctx, tx, at, 1)
-			if found, result.Next = len(taken), at.next(seen); err != nil || found == 0 {
+			found, result.Next = len(taken), at.next(seen)
+			if err != nil || found == 0 {
 				return err
 			}
 			return r.alone(ctx, taken[0])
