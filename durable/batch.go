@@ -220,11 +220,7 @@ func (j ReturningJob[A, R]) Results(ctx context.Context, run AnyRun, b OwnBatch)
 			for i := range ids {
 				ids[i] = IDFrom(x.run.ID, name, from+i)
 			}
-			var outcomes []store.RunOutcome
-			err := stepsOf{x}.Insist(ctx, func(ctx context.Context) (err error) {
-				outcomes, err = x.w.store.Outcomes(ctx, ids)
-				return err
-			})
+			outcomes, err := x.book().Outcomes(ctx, ids)
 			if err != nil {
 				yield(none, fmt.Errorf("results of batch %q: %w", b.made.Name, err))
 				return

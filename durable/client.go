@@ -61,7 +61,7 @@ func again(ctx context.Context, call func(context.Context) error) error {
 		within, cancel := context.WithTimeout(ctx, enqueueLimit)
 		err := call(within)
 		cancel()
-		if err == nil || refused(err) || ctx.Err() != nil || try == enqueueTries {
+		if err == nil || store.IsRefusal(err) || ctx.Err() != nil || try == enqueueTries {
 			return err
 		}
 		pause := time.Duration(float64(50*time.Millisecond<<(2*try-2)) * (0.5 + rand.Float64())) //nolint:gosec // spreads load

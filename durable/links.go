@@ -155,7 +155,6 @@ func (j ReturningJob[A, R]) childrenOf(parent RunID, name string, args []A, opti
 	children, ids := make([]NewRun, len(args)), childIDs(parent, name, len(args))
 	for i := range args {
 		children[i], _ = j.make(onlyRun, args[i], append(options[:len(options):len(options)], withID(ids[i])))
-		children[i].ChildOf = name
 	}
 	return children
 }
@@ -196,10 +195,10 @@ func (x *execution) children(ctx context.Context, name string, ids []RunID, buil
 	case err != nil || len(ids) == 0:
 		return nil, err
 	case known == nil:
-		known, err = x.enqueueChildren(ctx, name, len(ids), build)
-		if err != nil {
+		if _, err := x.startChildren(ctx, name, build()); err != nil {
 			return nil, err
 		}
+		return nil, x.book().ParkForChildren(ctx, name)
 	}
 	switch known.Kind {
 	case store.StepChildren:
@@ -214,12 +213,12 @@ func (x *execution) children(ctx context.Context, name string, ids []RunID, buil
 	}
 }
 
-// enqueueChildren stores the children of a name, and that this run waits for them.
-func (x *execution) enqueueChildren(ctx context.Context, name string, n int, build func() []NewRun) (*store.StepRecord, error) {
-	if _, err := x.enqueueUnder(ctx, build()); err != nil {
-		return nil, fmt.Errorf("call %q: %w", name, err)
-	}
-	return x.book().BeginChildren(ctx, name, n)
+// startChildren stores the children of a name, and that this run waits for them.
+func (x *execution) startChildren(ctx context.Context, name string, children []NewRun) (step *store.StepRecord, err error) {
+	ctx, children, ended := observeEnqueue(ctx, x.w.config.Hooks.Enqueue, children)
+	step, err = x.book().Call(ctx, name, children)
+	ended(err)
+	return step, err
 }
 
 func notACall(name string, kind store.StepKind) error {
@@ -232,7 +231,7 @@ func otherChildren(name string, stored, given int) error {
 
 // awaitChildren records how children have ended, if all have.
 func (x *execution) awaitChildren(ctx context.Context, name string, ids []RunID, read func(*store.RunOutcome) (childEnd, error)) ([]childEnd, error) {
-	outcomes, err := x.outcomes(ctx, ids)
+	outcomes, err := x.book().Outcomes(ctx, ids)
 	if err != nil {
 		return nil, fmt.Errorf("call %q: %w", name, err)
 	}
@@ -255,15 +254,6 @@ func (x *execution) awaitChildren(ctx context.Context, name string, ids []RunID,
 		return nil, err
 	}
 	return x.endedOf(&record, name, len(ids))
-}
-
-// outcomes reads how runs have ended.
-func (x *execution) outcomes(ctx context.Context, ids []RunID) (outcomes []store.RunOutcome, err error) {
-	err = stepsOf{x}.Insist(ctx, func(ctx context.Context) (err error) {
-		outcomes, err = x.w.store.Outcomes(ctx, ids)
-		return err
-	})
-	return outcomes, err
 }
 
 // endedOf reads how children have ended from what is recorded.
@@ -339,7 +329,7 @@ func OnFailure(ids ...RunID) store.Condition {
 // that is dead or cancelled gives an *EndedError. Retention keeps a succeeded source until this run has
 // ended.
 func (j ReturningJob[A, R]) ResultOf(ctx context.Context, run AnyRun, id RunID) (result R, err error) {
-	outcomes, err := run.underWay().outcomes(ctx, []RunID{id})
+	outcomes, err := run.underWay().book().Outcomes(ctx, []RunID{id})
 	switch {
 	case err != nil:
 		return result, fmt.Errorf("result of run %s: %w", id, err)

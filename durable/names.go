@@ -4,7 +4,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -112,8 +111,3 @@ var (
 
 // ErrNoInput is the error of a Receive whose deadline has passed before an input came.
 var ErrNoInput = errors.New("durable: no input came in time")
-
-// refused reports whether nothing was stored, and nothing would be the next time.
-func refused(err error) bool {
-	return errors.Is(err, ErrInvalid) || errors.Is(err, ErrConflict) || errors.Is(err, ErrNotFound) || errors.Is(err, lease.ErrLost)
-}

@@ -215,7 +215,7 @@ func (r *reports) sendAgain(ctx context.Context, failed func(error), once func(c
 	for try := 1; ; try++ {
 		err := once(ctx)
 		switch {
-		case err == nil || refused(err):
+		case err == nil || store.IsRefusal(err):
 			return err
 		case r.leaseGone(ctx):
 			return lease.ErrLost

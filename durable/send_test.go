@@ -31,7 +31,7 @@ func messages(t *testing.T, handler func(ctx context.Context, run *durable.Run[o
 
 func inputsOf(t *testing.T, kit *durabletest.Kit, id durable.RunID) []store.Input {
 	t.Helper()
-	found, err := kit.Store.Steps(t.Context(), id)
+	found, err := store.StepsOf(t.Context(), kit.Store, id)
 	require.NoError(t, err)
 	return found.Inputs
 }

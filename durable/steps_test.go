@@ -65,7 +65,7 @@ func TestStep_IsExecutedOnceHoweverOftenItsHandlerIs(t *testing.T) {
 		require.Equal(t, []int{7, 7, 7}, values)
 		require.EqualValues(t, 1, first.n.Load())
 		require.EqualValues(t, 1, second.n.Load())
-		found, err := kit.Store.Steps(t.Context(), id)
+		found, err := store.StepsOf(t.Context(), kit.Store, id)
 		require.NoError(t, err)
 		require.Len(t, found.Steps, 2)
 	})
@@ -172,7 +172,7 @@ func TestStep_MisuseIsSaidWithNameAndBound(t *testing.T) {
 		return nil
 	}, func(t *testing.T, kit *durabletest.Kit, id durable.RunID) {
 		require.Equal(t, durabletest.Tally{Succeeded: 1}, kit.RunAll())
-		found, err := kit.Store.Steps(t.Context(), id)
+		found, err := store.StepsOf(t.Context(), kit.Store, id)
 		require.NoError(t, err)
 		require.Len(t, found.Steps, 1)
 	})
@@ -319,7 +319,7 @@ func TestPark_NothingHappensAfterIt(t *testing.T) {
 					require.Equal(t, parks[0], err)
 				}
 				require.Zero(t, executed.n.Load())
-				found, err := kit.Store.Steps(t.Context(), id)
+				found, err := store.StepsOf(t.Context(), kit.Store, id)
 				require.NoError(t, err)
 				require.Len(t, found.Steps, 1)
 				record := recordOf(t, kit, id)
@@ -523,7 +523,7 @@ func TestStep_IsLostWithTheRun(t *testing.T) {
 		for _, err := range after {
 			require.ErrorIs(t, err, lease.ErrLost)
 		}
-		found, err := kit.Store.Steps(t.Context(), id)
+		found, err := store.StepsOf(t.Context(), kit.Store, id)
 		require.NoError(t, err)
 		require.Empty(t, found.Steps)
 	})

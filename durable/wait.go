@@ -156,7 +156,7 @@ func (x *execution) beginCall(ctx context.Context, name string, build func() []N
 	wait := stepping.Wait{Name: name, Kind: store.StepChildren}
 	known, err := x.book().Recorded(ctx, name)
 	if err == nil && known == nil {
-		known, err = x.enqueueChildren(ctx, name, 1, build)
+		known, err = x.startChildren(ctx, name, build())
 	}
 	if err != nil {
 		return wait, err
@@ -172,7 +172,7 @@ func (x *execution) beginCall(ctx context.Context, name string, build func() []N
 	if known.Tries != 1 {
 		return wait, otherChildren(name, known.Tries, 1)
 	}
-	outcomes, err := x.outcomes(ctx, childIDs(x.run.ID, name, 1))
+	outcomes, err := x.book().Outcomes(ctx, childIDs(x.run.ID, name, 1))
 	if err != nil {
 		return wait, fmt.Errorf("call %q: %w", name, err)
 	}

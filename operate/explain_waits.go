@@ -14,7 +14,7 @@ func (o *Operator) openWaits(ctx context.Context, f *store.Facts) ([]store.StepR
 	if f.Run.State != store.Pending || !f.Run.DueAt.After(f.At) {
 		return nil, nil
 	}
-	recorded, err := o.store.Steps(ctx, f.ID)
+	recorded, err := store.StepsOf(ctx, o.store, f.ID)
 	if err != nil {
 		return nil, err
 	}

@@ -123,7 +123,7 @@ func (a *Actor) RevealSteps(ctx context.Context, id store.RunID, reason string) 
 	if err != nil {
 		return record, StepList{}, err
 	}
-	recorded, err := a.store.Steps(ctx, id)
+	recorded, err := store.StepsOf(ctx, a.store, id)
 	if err != nil {
 		return record, StepList{}, err
 	}

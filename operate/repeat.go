@@ -57,8 +57,8 @@ func (r repeating) Run(ctx context.Context, id store.RunID) (store.Record, error
 }
 
 // Steps is the store's, repeated.
-func (r repeating) Steps(ctx context.Context, id store.RunID) (store.RunSteps, error) {
-	return repeated(ctx, r, func() (store.RunSteps, error) { return r.Store.Steps(ctx, id) })
+func (r repeating) Steps(ctx context.Context, ids []store.RunID) ([]store.RunSteps, error) {
+	return repeated(ctx, r, func() ([]store.RunSteps, error) { return r.Store.Steps(ctx, ids) })
 }
 
 // Batch is the store's, repeated.

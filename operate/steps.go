@@ -63,7 +63,7 @@ func (o *Operator) Steps(ctx context.Context, id store.RunID) (StepList, error) 
 
 // StepsOf is Steps for a run that was read already.
 func (o *Operator) StepsOf(ctx context.Context, run *store.Record) (StepList, error) {
-	recorded, err := o.store.Steps(ctx, run.ID)
+	recorded, err := store.StepsOf(ctx, o.store, run.ID)
 	if err != nil {
 		return StepList{}, err
 	}

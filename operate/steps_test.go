@@ -35,7 +35,7 @@ func work(t *testing.T, db store.Store, handler func(context.Context, *durable.R
 	go func() { ended <- worker.Run(ctx) }()
 	require.Eventually(t, func() bool {
 		record, err := db.Run(t.Context(), id)
-		recorded, fault := db.Steps(t.Context(), id)
+		recorded, fault := store.StepsOf(t.Context(), db, id)
 		return err == nil && fault == nil && record.State == store.Pending &&
 			slices.ContainsFunc(recorded.Steps, func(s store.StepRecord) bool { return s.Name == step && s.Until.Before(record.DueAt.Add(time.Second)) })
 	}, time.Minute, 5*time.Millisecond)

@@ -165,14 +165,6 @@ type Linker interface {
 
 // waitFaults returns what is wrong with what a run waits for.
 func (r *NewRun) waitFaults() (faults []error) {
-	if r.ChildOf != "" {
-		if err := CheckStepName(r.ChildOf); err != nil {
-			faults = append(faults, err)
-		}
-		if r.Key.Text != "" || len(r.DependsOn) > 0 {
-			faults = append(faults, errors.New("a child has neither a unique key nor conditions: its name makes it once"))
-		}
-	}
 	if r.Batch != nil {
 		if err := r.Batch.check(); err != nil {
 			faults = append(faults, err)

@@ -1,6 +1,10 @@
 package store
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/durable-worker/durable-worker/lease"
+)
 
 // Sentinels of the package, matched with errors.Is.
 var (
@@ -21,3 +25,9 @@ var (
 	// already, has changed since it was read, or is running.
 	ErrConflict = errors.New("durable: conflict")
 )
+
+// IsRefusal reports whether an error says that nothing was stored, and that nothing would be the
+// next time.
+func IsRefusal(err error) bool {
+	return errors.Is(err, ErrInvalid) || errors.Is(err, ErrConflict) || errors.Is(err, ErrNotFound) || errors.Is(err, lease.ErrLost)
+}

@@ -48,7 +48,6 @@ type NewRun struct {
 	Key         Key           // the zero value: none
 	Limits      []LimitUse    // at most MaxRunLimits, each of another limit and key; none: the run is not limited
 	DependsOn   []Condition   // at most MaxSources sources; none: it is due at At
-	ChildOf     string        // the step of the holder that waits for it, for EnqueueUnder; empty: none does
 	Batch       *NewBatch     // the batch that it belongs to; nil: none
 
 	written []byte // Args as encoding/json wrote them: they are JSON while Args are these
@@ -110,9 +109,8 @@ func CheckRuns(runs []NewRun) error {
 	return fmt.Errorf("%w: %w", ErrInvalid, errors.Join(faults...))
 }
 
-// IsLinked reports whether the run waits for others, another one waits for it from the beginning,
-// or it belongs to a batch.
-func (r *NewRun) IsLinked() bool { return len(r.DependsOn) > 0 || r.ChildOf != "" || r.Batch != nil }
+// IsLinked reports whether the run waits for others, or belongs to a batch.
+func (r *NewRun) IsLinked() bool { return len(r.DependsOn) > 0 || r.Batch != nil }
 
 // AnyLinked reports whether one of the runs is linked.
 func AnyLinked(runs []NewRun) bool {

@@ -138,9 +138,10 @@ const (
 // Stepper keeps the steps that handlers record. A step is known by its name, and stored only
 // for a run that is running under the holder's claim.
 type Stepper interface {
-	// Steps returns everything that the run has recorded, in the order of recording, and
-	// every input that it was sent. A run that does not exist has nothing.
-	Steps(ctx context.Context, id RunID) (RunSteps, error)
+	// Steps returns for each of the runs everything that it has recorded, in the order of
+	// recording, and every input that it was sent. A run that does not exist has nothing. The
+	// ids differ.
+	Steps(ctx context.Context, ids []RunID) ([]RunSteps, error)
 	// RecordSteps stores steps, of any runs, all in one transaction, and returns one verdict
 	// for each, in order. A result replaces what was recorded of tries and
 	// of waiting for children, and nothing else. A
@@ -160,6 +161,18 @@ type Stepper interface {
 	// not executing, and returns how many; the run executes them again. A running run is a
 	// conflict. It is written to the audit log.
 	ForgetSteps(ctx context.Context, id RunID, names []string, by string) (int, error)
+}
+
+// StepsOf returns what one run has recorded and was sent.
+func StepsOf(ctx context.Context, from interface {
+	Steps(ctx context.Context, ids []RunID) ([]RunSteps, error)
+}, id RunID,
+) (RunSteps, error) {
+	found, err := from.Steps(ctx, []RunID{id})
+	if err != nil {
+		return RunSteps{}, err
+	}
+	return found[0], nil
 }
 
 // TxStepper records steps in the caller's transaction.

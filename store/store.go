@@ -22,6 +22,7 @@ import (
 type Store interface {
 	Taker
 	ClaimEnqueuer
+	Caller
 	Claimer
 	Verifier
 	heartbeat.Renewer

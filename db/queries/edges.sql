@@ -25,15 +25,43 @@ INSERT INTO durable.notices (run_id, kind)
 SELECT asked.id, durable.notice_look()
 FROM (SELECT DISTINCT unnest(@looks::uuid[]) AS id) asked;
 
--- name: AdoptChildren :many
--- After runs were stored in its transaction, for one that was locked in it: they are its
--- children under a name. Those that were stored before, and are not its children, are returned.
--- Index: runs_pkey, edges_pkey. Locks: the runs; they are new, or have this parent.
+-- name: HoldRuns :many
+-- Locks runs that are still their claims', as HoldRun does, and says of each whether it is locked
+-- now; it waits for none. The others are not returned.
+-- Index: runs_pkey. Locks: the runs, with SKIP LOCKED. Idempotent: a repeat returns the same.
+WITH given AS MATERIALIZED (
+    SELECT
+        unnest(@runs::uuid[]) AS run_id,
+        unnest(@claims::uuid[]) AS claim_id
+), locked_runs AS MATERIALIZED (
+    SELECT id
+    FROM durable.runs
+    WHERE id = ANY (@runs::uuid[])
+      AND state = durable.running()
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+SELECT
+    runs.id,
+    (locked_runs.id IS NOT NULL)::boolean AS locked
+FROM given
+JOIN durable.runs ON runs.id = given.run_id
+    AND runs.claim_id = given.claim_id
+    AND runs.state = durable.running()
+LEFT JOIN locked_runs ON locked_runs.id = runs.id;
+
+-- name: BeginCalls :many
+-- After runs were stored in its transaction, for others that were locked in it: they are the
+-- children of those under a name, and those wait for them and begin a new stretch of their lives,
+-- see BeginWait. Those that were stored before, and are not such children, are returned.
+-- Index: runs_pkey, edges_pkey, steps_pkey. Locks: the runs; the children are new, or have this
+-- parent.
 -- Idempotent: a repeat changes nothing.
 WITH given AS MATERIALIZED (
     SELECT
         unnest(@ids::uuid[]) AS id,
-        unnest(@stored::boolean[]) AS stored
+        unnest(@stored::boolean[]) AS stored,
+        unnest(@parents::uuid[]) AS parent,
+        unnest(@names::text[]) AS name
 ), foreign_runs AS MATERIALIZED (
     SELECT given.id
     FROM given
@@ -41,13 +69,13 @@ WITH given AS MATERIALIZED (
       AND NOT EXISTS (
           SELECT
           FROM durable.edges
-          WHERE edges.waiter = @parent::uuid
-            AND edges.name = @name::text
+          WHERE edges.waiter = given.parent
+            AND edges.name = given.name
             AND edges.source = given.id
       )
 ), added AS (
     INSERT INTO durable.edges (waiter, source, wants, name)
-    SELECT @parent::uuid, given.id, @wants::smallint, @name::text
+    SELECT given.parent, given.id, @wants::smallint, given.name
     FROM given
     WHERE given.stored
     ON CONFLICT DO NOTHING
@@ -55,11 +83,24 @@ WITH given AS MATERIALIZED (
     UPDATE durable.runs
     SET links = coalesce(links, 0) | durable.link_awaited()
     WHERE id = ANY (ARRAY(SELECT given.id FROM given WHERE given.stored))
-), owning AS (
+), begun AS (
+    INSERT INTO durable.steps (run_id, at, tries, kind, name)
+    SELECT calls.run_id, clock_timestamp(), calls.children, durable.step_children(), calls.name
+    FROM (
+        SELECT
+            unnest(@callers::uuid[]) AS run_id,
+            unnest(@called::text[]) AS name,
+            unnest(@counts::int[]) AS children
+    ) calls
+    ON CONFLICT DO NOTHING
+    RETURNING run_id
+), stretched AS (
     UPDATE durable.runs
-    SET links = coalesce(links, 0) | durable.link_parent()
-    WHERE id = @parent::uuid
-      AND coalesce(links, 0) & durable.link_parent() = 0
+    SET attempt = 1,
+        crash_count = 0,
+        lane = abs(lane),
+        links = coalesce(links, 0) | durable.link_parent()
+    WHERE id = ANY (ARRAY(SELECT begun.run_id FROM begun))
 )
 SELECT foreign_runs.id::uuid AS id
 FROM foreign_runs;

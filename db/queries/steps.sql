@@ -1,13 +1,16 @@
--- name: ClockOfRun :many
--- The time, and when the run expires.
+-- name: ClockOfRuns :many
+-- The time, and when each of the runs expires.
 -- Index: runs_pkey. Locks: none.
 SELECT
+    given.id,
     clock_timestamp()::timestamptz AS now,
-    (SELECT expires_at FROM durable.runs WHERE runs.id = @id::uuid) AS expires_at;
+    (SELECT expires_at FROM durable.runs WHERE runs.id = given.id) AS expires_at
+FROM (SELECT unnest(@ids::uuid[]) AS id) given;
 
 -- name: StepsOf :many
 -- Index: steps_pkey. Locks: none.
 SELECT
+    run_id,
     name,
     kind,
     tries,
@@ -18,24 +21,26 @@ SELECT
     coalesce(error, '')::text AS error,
     coalesce(code, '')::text AS code
 FROM durable.steps
-WHERE run_id = @run_id::uuid
+WHERE run_id = ANY (@runs::uuid[])
 ORDER BY at, name;
 
 -- name: InputsOf :many
 -- Index: inputs_pkey. Locks: none.
 SELECT
+    run_id,
     name,
     at,
     coalesce(sender, '')::text AS sender,
     coalesce(value::text, '')::text AS value,
     coalesce(digest, '')::text AS digest
 FROM durable.inputs
-WHERE run_id = @run_id::uuid
+WHERE run_id = ANY (@runs::uuid[])
 ORDER BY at, name;
 
 -- name: StepOf :many
 -- Index: steps_pkey. Locks: none.
 SELECT
+    run_id,
     name,
     kind,
     tries,
@@ -52,6 +57,7 @@ WHERE run_id = @run_id::uuid
 -- name: InputOf :many
 -- Index: inputs_pkey. Locks: none.
 SELECT
+    run_id,
     name,
     at,
     coalesce(sender, '')::text AS sender,

@@ -90,7 +90,7 @@ func (k *Kit) passParks(id durable.RunID, inputs []Fact, send func(Fact)) (parks
 		if record.State.Terminal() {
 			return parks
 		}
-		recorded, err := k.Store.Steps(k.t.Context(), id)
+		recorded, err := store.StepsOf(k.t.Context(), k.Store, id)
 		if err != nil {
 			k.t.Fatalf("check parks: %v", err)
 		}

@@ -219,7 +219,7 @@ func (p *performance) Settle(ctx context.Context, settlements []store.Settlement
 
 // keepRecorded reads what the run has recorded, and reports whether it could.
 func (p *performance) keepRecorded(ctx context.Context) bool {
-	recorded, err := p.Steps(ctx, p.run.ID)
+	recorded, err := store.StepsOf(ctx, p, p.run.ID)
 	p.mu.Lock()
 	p.recorded = recorded
 	p.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 // StepSource is what RequireWaiting reads: a store.
 type StepSource interface {
 	Source
-	// Steps returns what a run has recorded and was sent, see store.Stepper.
-	Steps(ctx context.Context, id durable.RunID) (store.RunSteps, error)
+	// Steps returns what runs have recorded and were sent, see store.Stepper.
+	Steps(ctx context.Context, ids []durable.RunID) ([]store.RunSteps, error)
 }
 
 // RequireWaiting fails the test unless the run waits now, in the sleep or for the input of this
@@ -24,7 +24,7 @@ type StepSource interface {
 func RequireWaiting(t testing.TB, from StepSource, id durable.RunID, name string) store.StepRecord {
 	t.Helper()
 	record := RequireState(t, from, id, durable.Pending)
-	recorded, err := from.Steps(context.WithoutCancel(t.Context()), id)
+	recorded, err := store.StepsOf(context.WithoutCancel(t.Context()), from, id)
 	if err != nil {
 		t.Fatalf("steps: %v", err)
 	}

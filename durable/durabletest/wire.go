@@ -214,8 +214,8 @@ func (x wire) Checkpoint(ctx context.Context, id durable.RunID) ([]byte, error) 
 	return through(ctx, x.w, func() ([]byte, error) { return x.Store.Checkpoint(ctx, id) })
 }
 
-func (x wire) Steps(ctx context.Context, id durable.RunID) (store.RunSteps, error) {
-	return through(ctx, x.w, func() (store.RunSteps, error) { return x.Store.Steps(ctx, id) })
+func (x wire) Steps(ctx context.Context, ids []durable.RunID) ([]store.RunSteps, error) {
+	return through(ctx, x.w, func() ([]store.RunSteps, error) { return x.Store.Steps(ctx, ids) })
 }
 
 func (x wire) Links(ctx context.Context, id durable.RunID) (store.RunLinks, error) {
@@ -260,6 +260,21 @@ func (x wire) BeginWait(ctx context.Context, wait store.NewWait) (store.RunSteps
 		}
 		return recorded, x.w.hasStored(ctx, wait.Name)
 	})
+}
+
+// Call notes that children, and the waits for them, are stored.
+func (x wire) Call(ctx context.Context, calls []store.Call) error {
+	_, err := through(ctx, x.w, errOnly(func() error {
+		if err := x.Store.Call(ctx, calls); err != nil {
+			return err
+		}
+		var names []string
+		for i := range calls {
+			names = append(names, calls[i].Name)
+		}
+		return x.w.hasStored(ctx, names...)
+	}))
+	return err
 }
 
 // GiveUp notes that the end of a wait is stored.

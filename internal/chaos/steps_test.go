@@ -123,7 +123,7 @@ func journeys(t *testing.T, dsn string) {
 	}
 	require.Len(t, stored, 3*runs)
 	for _, id := range ids {
-		found, err := db.Steps(t.Context(), id)
+		found, err := store.StepsOf(t.Context(), db, id)
 		require.NoError(t, err)
 		for _, step := range found.Steps {
 			if step.Kind == store.StepDone {

@@ -164,10 +164,7 @@ func (b *Book) load(ctx context.Context) error {
 
 // fetch reads the steps.
 func (b *Book) fetch(ctx context.Context) (found store.RunSteps, err error) {
-	err = b.x.Insist(ctx, func(ctx context.Context) (err error) {
-		found, err = b.host.Store.Steps(ctx, b.x.Holder().Run)
-		return err
-	})
+	found, err = b.recorder.readings.insist(ctx, b.x, b.x.Holder().Run)
 	if err != nil {
 		return found, fmt.Errorf("read steps: %w", err)
 	}

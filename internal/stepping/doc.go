@@ -17,10 +17,17 @@ import (
 
 // Host is the worker that executes the handlers.
 type Host struct {
-	Store   store.Stepper
+	Store   Store
 	Elapsed func() time.Duration                       // monotonic
 	Timeout func() time.Duration                       // of one call of the store
 	Pause   func(ctx context.Context, d time.Duration) // rests for about d
+}
+
+// Store is what handlers need of one to record and to wait.
+type Store interface {
+	store.Stepper
+	store.Caller
+	Outcomes(ctx context.Context, ids []store.RunID) ([]store.RunOutcome, error)
 }
 
 // Execution is the execution that a Book belongs to.

@@ -43,7 +43,7 @@ func waiting(t *testing.T, db engine) store.RunID {
 	ended := make(chan error, 1)
 	go func() { ended <- worker.Run(ctx) }()
 	require.Eventually(t, func() bool {
-		recorded, err := db.Steps(t.Context(), receipt.ID)
+		recorded, err := store.StepsOf(t.Context(), db, receipt.ID)
 		record, fault := db.Run(t.Context(), receipt.ID)
 		return err == nil && fault == nil && len(recorded.Steps) == 3 && record.State == store.Pending
 	}, time.Minute, 10*time.Millisecond)
@@ -88,7 +88,7 @@ func TestTheStepsOfARunAreShownAndItsInputIsSent(t *testing.T) {
 		refused := send(`"another"`)
 		require.Equal(t, 400, refused.status)
 		has(t, refused.body, "was sent before, with another value")
-		recorded, err := db.Steps(t.Context(), id)
+		recorded, err := store.StepsOf(t.Context(), db, id)
 		require.NoError(t, err)
 		require.Len(t, recorded.Inputs, 1)
 		require.Contains(t, recorded.Inputs[0].By, "ada")
@@ -116,7 +116,7 @@ func TestAFailedStepIsForgotten(t *testing.T) {
 		require.Equal(t, 404, s.do("GET", path+"/forget", nil).status)
 
 		require.Equal(t, path+"?did=forget", s.post(path+"/forget", "name", "charge", "back", path))
-		recorded, err := db.Steps(t.Context(), id)
+		recorded, err := store.StepsOf(t.Context(), db, id)
 		require.NoError(t, err)
 		require.Len(t, recorded.Steps, 2)
 		page = s.get(path + "?did=forget")

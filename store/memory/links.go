@@ -3,11 +3,13 @@ package memory
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/durable-worker/durable-worker/internal/rules"
+	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -38,24 +40,53 @@ func (s *Store) noteWaiter(r *run) {
 	}
 }
 
-// checkChildren refuses children whose ids belong to other runs.
-func (s *Store) checkChildren(parent store.RunID, runs []store.NewRun) error {
-	for i := range runs {
-		if n := &runs[i]; n.ChildOf != "" && s.runs[n.ID] != nil && !s.runs[parent].isParentOf(n.ID, n.ChildOf) {
-			return fmt.Errorf("child: %w", rules.NotItsChild(n.ID))
+// Call stores children, and that their parents wait for them; see store.Caller.
+func (s *Store) Call(ctx context.Context, calls []store.Call) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("call: %w", err)
+	}
+	if err := store.CheckCalls(calls); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range calls {
+		if err := s.checkCall(&calls[i]); err != nil {
+			return fmt.Errorf("call %q of run %s: %w", calls[i].Name, calls[i].Run, err)
 		}
+	}
+	for i := range calls {
+		call := &calls[i]
+		parent := s.runs[call.Run]
+		s.take(parent, call.Children)
+		s.takeIn(parent, call)
+		parent.beginWait(store.StepRecord{Name: call.Name, Kind: store.StepChildren, Tries: len(call.Children), At: s.now()})
 	}
 	return nil
 }
 
-// takeIn makes runs the children of the run whose handler has enqueued them.
-func (s *Store) takeIn(parent *run, runs []store.NewRun) {
-	for i := range runs {
-		n := &runs[i]
-		if n.ChildOf == "" || parent.isParentOf(n.ID, n.ChildOf) {
+// checkCall refuses what may not be stored.
+func (s *Store) checkCall(call *store.Call) error {
+	if s.verdict(call.Run, call.Claim) != store.Applied {
+		return lease.ErrLost
+	}
+	parent := s.runs[call.Run]
+	for i := range call.Children {
+		if id := call.Children[i].ID; s.runs[id] != nil && !parent.isParentOf(id, call.Name) {
+			return rules.NotItsChild(id)
+		}
+	}
+	return errors.Join(s.checkLimits(call.Children), s.checkBatches(parent, call.Children))
+}
+
+// takeIn makes runs the children of the run whose handler calls them.
+func (s *Store) takeIn(parent *run, call *store.Call) {
+	for i := range call.Children {
+		id := call.Children[i].ID
+		if parent.isParentOf(id, call.Name) {
 			continue
 		}
-		edge := rules.Edge{Waiter: parent.id, Source: n.ID, Want: rules.WantOf(store.WantEnded, false), Name: n.ChildOf}
+		edge := rules.Edge{Waiter: parent.id, Source: id, Want: rules.WantOf(store.WantEnded, false), Name: call.Name}
 		parent.edges = append(slices.Clone(parent.edges), edge)
 		s.noteWaiter(parent)
 	}

@@ -13,18 +13,19 @@ import (
 )
 
 // Steps returns what a run has recorded and was sent.
-func (s *Store) Steps(ctx context.Context, id store.RunID) (store.RunSteps, error) {
+func (s *Store) Steps(ctx context.Context, ids []store.RunID) ([]store.RunSteps, error) {
 	if err := ctx.Err(); err != nil {
-		return store.RunSteps{}, fmt.Errorf("steps: %w", err)
+		return nil, fmt.Errorf("steps: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	found := store.RunSteps{Now: s.now()}
-	r, stored := s.runs[id]
-	if !stored {
-		return found, nil
+	found := make([]store.RunSteps, len(ids))
+	for i, id := range ids {
+		found[i].Now = s.now()
+		if r, stored := s.runs[id]; stored {
+			found[i].ExpiresAt, found[i].Steps, found[i].Inputs = r.expiresAt, copiedSteps(r.steps), r.inputsOf()
+		}
 	}
-	found.ExpiresAt, found.Steps, found.Inputs = r.expiresAt, copiedSteps(r.steps), r.inputsOf()
 	return found, nil
 }
 
@@ -111,19 +112,24 @@ func (s *Store) BeginWait(ctx context.Context, wait store.NewWait) (store.RunSte
 		return store.RunSteps{}, fmt.Errorf("begin to wait: run %s: %w", wait.Run, lease.ErrLost)
 	}
 	now, r := s.now(), s.runs[wait.Run]
-	if r.step(wait.Name) == nil {
-		step := store.StepRecord{Name: wait.Name, Kind: wait.Kind, Tries: wait.Children, At: now, Until: micro(wait.Until)}
-		if wait.Until.IsZero() && (wait.For > 0 || wait.Kind == store.StepSleep) {
-			step.Until = micro(now.Add(wait.For))
-		}
-		r.steps = append(r.steps, step)
-		r.attempt, r.crashCount = 1, 0
+	step := store.StepRecord{Name: wait.Name, Kind: wait.Kind, Tries: wait.Children, At: now, Until: micro(wait.Until)}
+	if wait.Until.IsZero() && (wait.For > 0 || wait.Kind == store.StepSleep) {
+		step.Until = micro(now.Add(wait.For))
 	}
+	r.beginWait(step)
 	found := store.RunSteps{Now: now, ExpiresAt: r.expiresAt, Steps: copiedSteps([]store.StepRecord{*r.step(wait.Name)})}
 	if input := r.input(wait.Name); input != nil {
 		found.Inputs = []store.Input{input.copied()}
 	}
 	return found, nil
+}
+
+// beginWait records a wait, unless something is recorded under its name.
+func (r *run) beginWait(step store.StepRecord) {
+	if r.step(step.Name) == nil {
+		r.steps = append(r.steps, step)
+		r.attempt, r.crashCount = 1, 0
+	}
 }
 
 // ForgetSteps deletes recorded steps of a run that is not executing.

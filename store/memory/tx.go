@@ -53,12 +53,10 @@ func (s *Store) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...s
 	if s.verdict(holder.Run, holder.Claim) != store.Applied {
 		return nil, fmt.Errorf("enqueue under run %s: %w", holder.Run, lease.ErrLost)
 	}
-	if err := errors.Join(s.checkLimits(runs), s.checkSources(runs), s.checkChildren(holder.Run, runs), s.checkBatches(s.runs[holder.Run], runs)); err != nil {
+	if err := errors.Join(s.checkLimits(runs), s.checkSources(runs), s.checkBatches(s.runs[holder.Run], runs)); err != nil {
 		return nil, fmt.Errorf("enqueue under run %s: %w", holder.Run, err)
 	}
-	receipts := s.take(s.runs[holder.Run], runs)
-	s.takeIn(s.runs[holder.Run], runs)
-	return receipts, nil
+	return s.take(s.runs[holder.Run], runs), nil
 }
 
 // Commit stores all that was done through the transaction, or nothing:

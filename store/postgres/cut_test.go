@@ -269,6 +269,56 @@ func TestEnqueueUnder_CutInEveryMessage(t *testing.T) {
 	requireConsistent(t, db)
 }
 
+func TestCall_CutInEveryMessage(t *testing.T) {
+	t.Parallel()
+	db := openStore(t, "")
+	cutOff, c := openCut(t, db)
+	_, holder := held(t, db)
+	want := 0
+	c.sweep(t, func(n int64) {
+		call := store.Call{Holder: holder, Name: fmt.Sprint("call ", want), Children: []store.NewRun{newRun(), newRun()}}
+		want++
+		for try := 0; ; try++ {
+			err := cutOff.Call(t.Context(), []store.Call{call})
+			if err == nil {
+				return
+			}
+			require.NotErrorIs(t, err, lease.ErrLost)
+			require.Less(t, try, 100, "cut at %d: %v", n, err)
+		}
+	})
+	counts, err := db.Counts(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 2*want, counts[store.Pending].N)
+	found, err := store.StepsOf(t.Context(), db, holder.Run)
+	require.NoError(t, err)
+	require.Len(t, found.Steps, want)
+	requireConsistent(t, db)
+}
+
+// TestCall_WaitsForNoLock: a transaction of the handler's own keeps one of the runs that call.
+func TestCall_WaitsForNoLock(t *testing.T) {
+	t.Parallel()
+	db := openStore(t, "")
+	_, locked := held(t, db)
+	_, free := held(t, db)
+	tx, err := connect(t, db.url).Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	require.NoError(t, db.WithTx(tx).Guard(t.Context(), locked))
+	calls := []store.Call{{Holder: locked, Name: "a", Children: newRuns(1)}, {Holder: free, Name: "a", Children: newRuns(1)}}
+	began := time.Now()
+	require.ErrorIs(t, db.Call(t.Context(), calls), store.ErrConflict)
+	require.Less(t, time.Since(began), 10*time.Second)
+	for i := range calls {
+		_, err := db.Run(t.Context(), calls[i].Children[0].ID)
+		require.ErrorIs(t, err, store.ErrNotFound)
+	}
+	require.NoError(t, db.Call(t.Context(), calls[1:]))
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.NoError(t, db.Call(t.Context(), calls[:1]))
+}
+
 func TestSettle_CutInEveryMessage(t *testing.T) {
 	t.Parallel()
 	db := openStore(t, "")

@@ -21,6 +21,11 @@ func (s *Store) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...s
 	return s.enqueuer.EnqueueUnder(ctx, holder, runs...)
 }
 
+// Call stores children, and that their parents wait for them; see store.Caller.
+func (s *Store) Call(ctx context.Context, calls []store.Call) error {
+	return s.enqueuer.Call(ctx, calls)
+}
+
 // Deaths returns deaths for which runs are to be stored; see store.Deaths.
 func (s *Store) Deaths(ctx context.Context, jobs []string, limit int) ([]store.DeathRecord, error) {
 	return s.enqueuer.Deaths(ctx, jobs, limit)

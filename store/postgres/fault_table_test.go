@@ -81,9 +81,9 @@ var notSent = []string{
 	"EnterRounds", "KeysInRound", "LeaveRounds", "LockParent", "MendLines", "ReadEntries", "TakeTurnsInRounds",
 	"DescribeGates", "GatesOfLines", "HeldByGate", "PenalizedGates", "SampleByLine", "WaitingBeside", "WaitingByLine",
 	// Of steps, waits and inputs: the handlers of the test have none.
-	"AddEdges", "AdoptChildren", "ArrivedChildren", "AwaitEnds", "AwaitingChildren", "ChildrenOf", "CountLinks", "DependentsOf", "EdgesOfWaiters", "Holds", "ListDeaths", "LookAtRetried", "MeetAll", "MeetEdges", "OutcomesOf", "SourcesOf", "UnknownSources", "WaitersFor", "WaitersOf",
+	"AddEdges", "BeginCalls", "HoldRuns", "ArrivedChildren", "AwaitEnds", "AwaitingChildren", "ChildrenOf", "CountLinks", "DependentsOf", "EdgesOfWaiters", "Holds", "ListDeaths", "LookAtRetried", "MeetAll", "MeetEdges", "OutcomesOf", "SourcesOf", "UnknownSources", "WaitersFor", "WaitersOf",
 	"Arrived", "BeginWait", "DigestOf", "ForgetFailures", "ForgetSteps", "GiveUp", "InputOf", "InputsOf", "KeyHolder", "LockNoticed", "NextNotice", "PutBackNotices",
-	"RecordStepIn", "RecordSteps", "Awaiting", "ReleaseReady", "ReleaseWaiting", "SendInput", "StepFates", "StepOf", "StepsOf", "ClockOfRun", "TakeDeaths", "TakeNotices",
+	"RecordStepIn", "RecordSteps", "Awaiting", "ReleaseReady", "ReleaseWaiting", "SendInput", "StepFates", "StepOf", "StepsOf", "ClockOfRuns", "TakeDeaths", "TakeNotices",
 	// Of batches: the handlers of the test have none.
 	"AddMembers", "AwaitBatch", "BatchOfRun", "BatchPage", "BatchesByID", "BatchesFor", "CancelBatch", "CancelMembers", "CloseBatch", "CloseOwned", "DecideBatch",
 	"EdgesToBatches", "FoldChanges", "FoldedBatches", "LockBatches", "LockWhole", "MakeBatches", "MembersOf", "NoteEndOfOwner", "PruneChanges", "ReasonsOfMembers", "ShareBatches",

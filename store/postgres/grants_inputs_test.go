@@ -58,7 +58,7 @@ func TestGrants_AProducerSendsInputs(t *testing.T) {
 	forbidden(t, err, "what others have sent")
 	producer.Close()
 	require.NotContains(t, logged.String(), "input.not_released", "what is usual for a producer is no warning")
-	found, err := migrated.Steps(t.Context(), run.ID)
+	found, err := store.StepsOf(t.Context(), migrated, run.ID)
 	require.NoError(t, err)
 	require.Len(t, found.Inputs, 1)
 }

@@ -6,9 +6,9 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// Steps returns what a run has recorded and was sent; see store.Stepper.
-func (s *Store) Steps(ctx context.Context, id store.RunID) (store.RunSteps, error) {
-	return s.steps.Of(ctx, id)
+// Steps returns what runs have recorded and were sent; see store.Stepper.
+func (s *Store) Steps(ctx context.Context, ids []store.RunID) ([]store.RunSteps, error) {
+	return s.steps.Of(ctx, ids)
 }
 
 // RecordSteps stores steps; see store.Stepper.

@@ -170,7 +170,7 @@ func TestSQLSend_GoesWithTheTransaction(t *testing.T) {
 		receipt, err := job.Enqueue(t.Context(), o, "", durable.Unique(setting))
 		require.NoError(t, err)
 		require.Eventually(t, func() bool {
-			found, err := o.Steps(t.Context(), receipt.ID)
+			found, err := store.StepsOf(t.Context(), o, receipt.ID)
 			return err == nil && len(found.Steps) == 1
 		}, time.Minute, 10*time.Millisecond, "the run does not begin to wait")
 		conn := connect(t, url) // a new one: a session keeps functions as it first read them
@@ -274,7 +274,7 @@ func TestSQLSend_TheFirstToCommitCounts(t *testing.T) {
 				require.ErrorAs(t, errs[`1`], &refusal)
 				require.Equal(t, again, refusal.Code, refusal.Message)
 			}
-			found, err := o.Steps(t.Context(), run.ID)
+			found, err := store.StepsOf(t.Context(), o, run.ID)
 			require.NoError(t, err)
 			require.Len(t, found.Inputs, 1)
 			require.JSONEq(t, `1`, string(found.Inputs[0].Value))

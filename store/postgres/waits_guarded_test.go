@@ -48,7 +48,7 @@ func TestWhatHandlersRecordKeepsToItsIndexes(t *testing.T) {
 		_, err = working.RecordSteps(ctx, []store.NewStep{{Holder: holder, Name: name, Kind: store.StepDone, Value: json.RawMessage("1")}})
 		require.NoError(t, err)
 	}
-	_, err = working.Steps(ctx, holder.Run)
+	_, err = store.StepsOf(ctx, working, holder.Run)
 	require.NoError(t, err)
 	_, err = working.Outcomes(ctx, []store.RunID{holder.Run})
 	require.NoError(t, err)

@@ -80,31 +80,65 @@ func (c *change) insertEdge(ctx context.Context, edge *rules.Edge) error {
 
 var linkAwaited, linkParent, linkMember int64 = store.LinkAwaited, store.LinkParent, store.LinkMember //nolint:gochecknoglobals // constants with addresses
 
-// adopt makes runs that were just stored the children of the run that holds them.
-func (c *change) adopt(ctx context.Context, parent store.RunID, stored *call) error {
-	children := 0
-	for i := range stored.runs {
-		run := &stored.runs[i]
-		if run.ChildOf == "" {
-			continue
+// Call stores children, and that their parents wait for them; see store.Caller.
+func (s *Store) Call(ctx context.Context, calls []store.Call) error {
+	if err := store.CheckCalls(calls); err != nil {
+		return err
+	}
+	if err := s.checkLimits(ctx, store.ChildrenOf(calls)); err != nil {
+		return fmt.Errorf("call: %w", err)
+	}
+	fresh := newLanes()
+	err := s.write(ctx, enqueues, func(ctx context.Context, c *change) error {
+		for i := range calls {
+			if err := s.call(ctx, c, fresh, &calls[i]); err != nil {
+				return fmt.Errorf("call %q of run %s: %w", calls[i].Name, calls[i].Run, err)
+			}
 		}
-		children++
-		if stored.receipts[i].Existing {
-			known, err := c.HasChild(ctx, queries.HasChildParams{Waiter: parent[:], Name: run.ChildOf, Source: run.ID[:]})
+		return nil
+	})
+	if err != nil {
+		return heldByAnother(err)
+	}
+	s.lanes.add(fresh)
+	s.hint()
+	return nil
+}
+
+// call stores the children of one call, and that its run waits for them.
+func (s *Store) call(ctx context.Context, c *change, fresh *lanes, made *store.Call) error {
+	if err := c.guard(ctx, made.Holder); err != nil {
+		return err
+	}
+	stored := &call{runs: made.Children, holder: made.Run}
+	if err := s.store(ctx, c, fresh, stored); err != nil {
+		return err
+	}
+	if err := c.adopt(ctx, made, stored.receipts); err != nil {
+		return err
+	}
+	_, err := c.beginWait(ctx, &store.NewWait{Holder: made.Holder, Name: made.Name, Kind: store.StepChildren, Children: len(made.Children)})
+	return err
+}
+
+// adopt makes runs that were just stored the children of the run that calls them.
+func (c *change) adopt(ctx context.Context, made *store.Call, stored []store.Receipt) error {
+	parent := made.Run
+	for i := range stored {
+		id := stored[i].ID
+		if stored[i].Existing {
+			known, err := c.HasChild(ctx, queries.HasChildParams{Waiter: parent[:], Name: made.Name, Source: id[:]})
 			if err == nil && known == 0 {
-				err = fmt.Errorf("child: %w", rules.NotItsChild(run.ID))
+				err = rules.NotItsChild(id)
 			}
 			if err != nil {
 				return err
 			}
 			continue
 		}
-		if err := c.insertEdge(ctx, &rules.Edge{Waiter: parent, Source: run.ID, Want: rules.WantOf(store.WantEnded, false), Name: run.ChildOf}); err != nil {
+		if err := c.insertEdge(ctx, &rules.Edge{Waiter: parent, Source: id, Want: rules.WantOf(store.WantEnded, false), Name: made.Name}); err != nil {
 			return err
 		}
-	}
-	if children == 0 {
-		return nil
 	}
 	return c.AddLink(ctx, queries.AddLinkParams{Link: &linkParent, ID: parent[:]})
 }

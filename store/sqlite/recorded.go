@@ -13,26 +13,37 @@ import (
 )
 
 // Steps returns what a run has recorded and was sent; see store.Stepper.
-func (s *Store) Steps(ctx context.Context, id store.RunID) (store.RunSteps, error) {
-	found, err := s.recorded(ctx, id)
+func (s *Store) Steps(ctx context.Context, ids []store.RunID) ([]store.RunSteps, error) {
+	found, err := s.recorded(ctx, ids)
 	if err != nil {
-		return store.RunSteps{}, fmt.Errorf("steps: %w", s.explain(err))
+		return nil, fmt.Errorf("steps: %w", s.explain(err))
 	}
 	return found, nil
 }
 
 // recorded reads steps and inputs in one snapshot.
-func (s *Store) recorded(ctx context.Context, id store.RunID) (found store.RunSteps, err error) {
+func (s *Store) recorded(ctx context.Context, ids []store.RunID) ([]store.RunSteps, error) {
 	reader, err := s.read(ctx)
 	if err != nil {
-		return found, err
+		return nil, err
 	}
 	tx, err := s.reads.BeginTx(ctx, nil)
 	if err != nil {
-		return found, err
+		return nil, err
 	}
 	defer func() { _ = tx.Rollback() }() // it has only read
 	snapshot := reader.WithTx(tx)
+	all := make([]store.RunSteps, len(ids))
+	for i, id := range ids {
+		if all[i], err = recordedOf(ctx, snapshot, id); err != nil {
+			return nil, err
+		}
+		all[i].Now = instant(s.clock.now())
+	}
+	return all, nil
+}
+
+func recordedOf(ctx context.Context, snapshot *queries.Queries, id store.RunID) (found store.RunSteps, err error) {
 	steps, err := snapshot.ListSteps(ctx, queries.ListStepsParams{RunID: id[:]})
 	if err != nil {
 		return found, err
@@ -51,7 +62,6 @@ func (s *Store) recorded(ctx context.Context, id store.RunID) (found store.RunSt
 	if expires != nil {
 		found.ExpiresAt = instant(*expires)
 	}
-	found.Now = instant(s.clock.now())
 	return found, unlessNone(err)
 }
 

@@ -227,10 +227,7 @@ func (s *Store) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...s
 		if err := c.guard(ctx, holder); err != nil {
 			return err
 		}
-		if err := s.store(ctx, c, fresh, call); err != nil {
-			return err
-		}
-		return c.adopt(ctx, holder.Run, call)
+		return s.store(ctx, c, fresh, call)
 	})
 	if busy(err) {
 		err = fmt.Errorf("%w: the file stays locked: if one of your own transactions holds it, enqueue through that transaction: %w", store.ErrConflict, err)

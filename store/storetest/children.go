@@ -11,38 +11,40 @@ import (
 
 func childTests() map[string]func(*testing.T, *fixture) {
 	return map[string]func(*testing.T, *fixture){
-		"a child is stored once, and its end releases its parent": childReleases,
-		"a parent waits for the last of its children":             childrenLast,
-		"the end of a child while its parent executes":            childWhileExecuting,
-		"a run that is not its child is refused":                  childForeign,
-		"children are cancelled with their parent":                childrenCancelled,
-		"children of a parent that was deleted are cancelled":     childrenOfDeleted,
-		"a child that may begin is cancelled with its parent":     childDoomed,
-		"children of a dead parent continue":                      childrenOfDead,
-		"a run that waits for several is due when one is there":   childOrInput,
-		"a wait for a child that was left wakes its run no more":  childLeft,
-		"the outcome of a run says when it has ended":             childOutcomes,
+		"a child is stored once, and its end releases its parent":  childReleases,
+		"a parent waits for the last of its children":              childrenLast,
+		"the end of a child while its parent executes":             childWhileExecuting,
+		"a run that is not its child is refused":                   childForeign,
+		"calls of several runs are stored together, or not at all": callsTogether,
+		"calls that make no sense are refused":                     callsRefused,
+		"children are cancelled with their parent":                 childrenCancelled,
+		"children of a parent that was deleted are cancelled":      childrenOfDeleted,
+		"a child that may begin is cancelled with its parent":      childDoomed,
+		"children of a dead parent continue":                       childrenOfDead,
+		"a run that waits for several is due when one is there":    childOrInput,
+		"a wait for a child that was left wakes its run no more":   childLeft,
+		"the outcome of a run says when it has ended":              childOutcomes,
 	}
 }
 
-// child makes a run that a handler waits for under a name.
-func child(name string, changes ...func(*store.NewRun)) store.NewRun {
-	return newRun(append(changes, func(r *store.NewRun) { r.ChildOf = name })...)
+// call has a held run enqueue children, and begin to wait for them.
+func (f *fixture) call(holder store.Holder, name string, children ...store.NewRun) {
+	f.t.Helper()
+	if err := f.store.Call(f.ctx, []store.Call{{Holder: holder, Name: name, Children: children}}); err != nil {
+		f.t.Fatalf("Call: %v", err)
+	}
 }
 
 // waitForChildren has a held run enqueue children, and wait for them.
 func (f *fixture) waitForChildren(worker store.WorkerID, holder store.Holder, name string, children ...store.NewRun) {
 	f.t.Helper()
-	if _, err := f.store.EnqueueUnder(f.ctx, holder, children...); err != nil {
-		f.t.Fatalf("EnqueueUnder: %v", err)
-	}
-	f.beginWait(store.NewWait{Holder: holder, Name: name, Kind: store.StepChildren, Children: len(children)})
+	f.call(holder, name, children...)
 	f.settle(one(holder.Claim, worker, holder.Run, store.Outcome{Kind: store.Snoozed, After: store.MaxDelay}))
 }
 
 func childReleases(t *testing.T, f *fixture) {
 	worker, holder := f.held()
-	run := child("ship")
+	run := newRun()
 	f.waitForChildren(worker, holder, "ship", run)
 	f.releaseAll()
 	f.ends(run.ID, store.Success)
@@ -52,10 +54,7 @@ func childReleases(t *testing.T, f *fixture) {
 		t.Errorf("claimed %+v", claimed)
 	}
 	holder.Claim = claim
-	receipts, err := f.store.EnqueueUnder(f.ctx, holder, run)
-	if err != nil || !receipts[0].Existing {
-		t.Errorf("stored again: %+v, %v", receipts, err)
-	}
+	f.call(holder, "ship", run) // which changes nothing
 	done := store.NewStep{Holder: holder, Name: "ship", Kind: store.StepDone, Value: []byte(`1`)}
 	if verdicts, err := f.store.RecordSteps(f.ctx, []store.NewStep{done}); err != nil || verdicts[0] != store.StepStored {
 		t.Errorf("the children's outcome: %v, %v", verdicts, err)
@@ -64,7 +63,7 @@ func childReleases(t *testing.T, f *fixture) {
 
 func childrenLast(_ *testing.T, f *fixture) {
 	worker, holder := f.held()
-	a, b := child("tools"), child("tools")
+	a, b := newRun(), newRun()
 	f.waitForChildren(worker, holder, "tools", a, b)
 	f.ends(b.ID, store.Death)
 	f.releaseAll()
@@ -79,13 +78,10 @@ func childrenLast(_ *testing.T, f *fixture) {
 
 func childWhileExecuting(_ *testing.T, f *fixture) {
 	worker, holder := f.held()
-	run := child("ship")
-	if _, err := f.store.EnqueueUnder(f.ctx, holder, run); err != nil {
-		f.t.Fatalf("EnqueueUnder: %v", err)
-	}
+	run := newRun()
+	f.call(holder, "ship", run)
 	f.wantDue("the child", run)
 	f.release()
-	f.beginWait(store.NewWait{Holder: holder, Name: "ship", Kind: store.StepChildren, Children: 1})
 	f.settle(one(holder.Claim, worker, holder.Run, store.Outcome{Kind: store.Snoozed, After: store.MaxDelay}))
 	if result := f.release(store.Look{Run: holder.Run, Name: "ship", Kind: store.StepChildren}); result.Released != 1 {
 		f.t.Errorf("the look released %d runs", result.Released)
@@ -96,7 +92,7 @@ func childWhileExecuting(_ *testing.T, f *fixture) {
 // waitForEither has a held run wait for a child and for an input, and returns the child.
 func (f *fixture) waitForEither(worker store.WorkerID, holder store.Holder) store.NewRun {
 	f.t.Helper()
-	run := child("ship", func(r *store.NewRun) { r.After = time.Hour })
+	run := newRun(func(r *store.NewRun) { r.After = time.Hour })
 	f.beginWait(store.NewWait{Holder: holder, Name: "approved", Kind: store.StepInput})
 	f.waitForChildren(worker, holder, "ship", run)
 	if result := f.release(eitherOf(holder.Run)...); result.Released != 0 {
@@ -137,7 +133,7 @@ func childLeft(t *testing.T, f *fixture) {
 		t.Fatalf("claimed %+v, want the parent", claimed)
 	}
 	holder.Claim = claim
-	other := child("other", func(r *store.NewRun) { r.After = time.Hour })
+	other := newRun(func(r *store.NewRun) { r.After = time.Hour })
 	f.waitForChildren(worker, holder, "other", other)
 	for range 3 {
 		result := f.release(eitherOf(holder.Run)[0], store.Look{Run: holder.Run, Name: "other", Kind: store.StepChildren})
@@ -155,7 +151,7 @@ func childLeft(t *testing.T, f *fixture) {
 
 func childOutcomes(t *testing.T, f *fixture) {
 	worker, holder := f.held()
-	ended, unfinished := child("ship"), child("ship", func(r *store.NewRun) { r.After = time.Hour })
+	ended, unfinished := newRun(), newRun(func(r *store.NewRun) { r.After = time.Hour })
 	f.waitForChildren(worker, holder, "ship", ended, unfinished)
 	f.ends(ended.ID, store.Success)
 	outcomes, err := f.store.Outcomes(f.ctx, []store.RunID{ended.ID, unfinished.ID})
@@ -175,10 +171,9 @@ func childForeign(t *testing.T, f *fixture) {
 	_, holder := f.held()
 	foreign := newRun()
 	f.enqueue(foreign)
-	beside := child("ship")
-	taken := foreign
-	taken.ChildOf = "ship"
-	if _, err := f.store.EnqueueUnder(f.ctx, holder, beside, taken); !errors.Is(err, store.ErrConflict) {
+	beside := newRun()
+	call := store.Call{Holder: holder, Name: "ship", Children: []store.NewRun{beside, foreign}}
+	if err := f.store.Call(f.ctx, []store.Call{call}); !errors.Is(err, store.ErrConflict) {
 		t.Errorf("a run that is another's: %v, want ErrConflict", err)
 	}
 	if _, err := f.store.Run(f.ctx, beside.ID); !errors.Is(err, store.ErrNotFound) {
@@ -186,17 +181,69 @@ func childForeign(t *testing.T, f *fixture) {
 	}
 }
 
+// callsTogether has two runs call in one call, and then one of them together with a run that is lost.
+func callsTogether(t *testing.T, f *fixture) {
+	worker, a := f.held()
+	_, b := f.held()
+	of := map[store.RunID]store.NewRun{a.Run: newRun(), b.Run: newRun()}
+	call := func(holder store.Holder, name string, children ...store.NewRun) store.Call {
+		return store.Call{Holder: holder, Name: name, Children: children}
+	}
+	if err := f.store.Call(f.ctx, []store.Call{call(a, "ship", of[a.Run]), call(b, "ship", of[b.Run])}); err != nil {
+		t.Fatalf("Call: %v", err)
+	}
+	for _, holder := range []store.Holder{a, b} {
+		found := f.steps(holder.Run)
+		if len(found.Steps) != 1 || found.Steps[0].Kind != store.StepChildren || found.Steps[0].Tries != 1 || found.Steps[0].Name != "ship" {
+			t.Errorf("recorded: %+v", found.Steps)
+		}
+		links, err := f.store.Links(f.ctx, of[holder.Run].ID)
+		if err != nil || len(links.WaitedFor) != 1 || links.WaitedFor[0].Run != holder.Run {
+			t.Errorf("the child of %s is waited for by %+v, %v", holder.Run, links.WaitedFor, err)
+		}
+	}
+	f.settle(one(b.Claim, worker, b.Run, store.Outcome{Kind: store.Success}))
+	beside, late := newRun(), newRun()
+	if err := f.store.Call(f.ctx, []store.Call{call(a, "more", beside), call(b, "late", late)}); !errors.Is(err, lease.ErrLost) {
+		t.Errorf("beside a run that is lost: %v, want ErrLost", err)
+	}
+	for _, run := range []store.NewRun{beside, late} {
+		if _, err := f.store.Run(f.ctx, run.ID); !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("a child was stored: %v", err)
+		}
+	}
+	if found := f.steps(a.Run); len(found.Steps) != 1 {
+		t.Errorf("recorded: %+v", found.Steps)
+	}
+}
+
+func callsRefused(t *testing.T, f *fixture) {
+	_, holder := f.held()
+	run := newRun()
+	for what, call := range map[string]store.Call{
+		"no child":    {Name: "a"},
+		"no name":     {Children: []store.NewRun{run}},
+		"a key":       {Name: "a", Children: []store.NewRun{newRun(func(r *store.NewRun) { r.Key = store.Key{Text: "k"} })}},
+		"a condition": {Name: "a", Children: []store.NewRun{newRun(dependsOn(store.WantEnded, holder.Run))}},
+		"too many":    {Name: "a", Children: make([]store.NewRun, store.MaxSources+1)},
+		"one twice":   {Name: "a", Children: []store.NewRun{run, run}},
+	} {
+		call.Holder = holder
+		if err := f.store.Call(f.ctx, []store.Call{call}); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("%s: %v, want ErrInvalid", what, err)
+		}
+	}
+}
+
 func childrenCancelled(_ *testing.T, f *fixture) {
 	worker, holder := f.held()
-	pending := child("a", func(r *store.NewRun) { r.After = time.Hour })
-	running := child("a")
+	pending := newRun(func(r *store.NewRun) { r.After = time.Hour })
+	running := newRun()
 	f.waitForChildren(worker, holder, "a", pending, running)
 	claim, claimed := f.claimOne(worker)
 	below := store.Holder{Run: claimed.ID, Claim: claim}
-	grandchild := child("b", func(r *store.NewRun) { r.After = time.Hour })
-	if _, err := f.store.EnqueueUnder(f.ctx, below, grandchild); err != nil {
-		f.t.Fatalf("EnqueueUnder: %v", err)
-	}
+	grandchild := newRun(func(r *store.NewRun) { r.After = time.Hour })
+	f.call(below, "b", grandchild)
 	f.operate(store.CancelRuns, holder.Run)
 	f.releaseAll()
 	f.wantState(pending.ID, store.Cancelled, "the parent was cancelled")
@@ -212,7 +259,7 @@ func childrenCancelled(_ *testing.T, f *fixture) {
 // childDoomed sends a child what it waits for when its parent was cancelled: both are noticed.
 func childDoomed(_ *testing.T, f *fixture) {
 	worker, holder := f.held()
-	run := child("a")
+	run := newRun()
 	f.waitForChildren(worker, holder, "a", run)
 	claim, claimed := f.claimOne(worker)
 	f.park(worker, store.Holder{Run: claimed.ID, Claim: claim}, "approved")
@@ -224,7 +271,7 @@ func childDoomed(_ *testing.T, f *fixture) {
 
 func childrenOfDeleted(_ *testing.T, f *fixture) {
 	worker, holder := f.held()
-	run := child("a", func(r *store.NewRun) { r.After = time.Hour })
+	run := newRun(func(r *store.NewRun) { r.After = time.Hour })
 	f.waitForChildren(worker, holder, "a", run)
 	f.operate(store.DeleteRuns, holder.Run)
 	f.releaseAll()
@@ -233,10 +280,8 @@ func childrenOfDeleted(_ *testing.T, f *fixture) {
 
 func childrenOfDead(_ *testing.T, f *fixture) {
 	worker, holder := f.held()
-	run := child("a", func(r *store.NewRun) { r.After = time.Hour })
-	if _, err := f.store.EnqueueUnder(f.ctx, holder, run); err != nil {
-		f.t.Fatalf("EnqueueUnder: %v", err)
-	}
+	run := newRun(func(r *store.NewRun) { r.After = time.Hour })
+	f.call(holder, "a", run)
 	f.settle(one(holder.Claim, worker, holder.Run, store.Outcome{Kind: store.Death, Error: "broken"}))
 	f.releaseAll()
 	f.wantState(run.ID, store.Pending, "the parent is dead")

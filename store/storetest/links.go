@@ -278,7 +278,6 @@ func dependentRefused(t *testing.T, f *fixture) {
 		"after":           {newRun(dependsOn(store.WantEnded, source.ID), func(r *store.NewRun) { r.After = time.Hour })},
 		"replace":         {newRun(dependsOn(store.WantEnded, source.ID), func(r *store.NewRun) { r.Key = store.Key{Text: "k", Policy: store.KeyReplace} })},
 		"too many":        {newRun(dependsOn(store.WantEnded, make([]store.RunID, store.MaxSources+1)...))},
-		"a keyed child":   {newRun(func(r *store.NewRun) { r.ChildOf, r.Key = "x", store.Key{Text: "k"} })},
 	} {
 		if _, err := f.store.Enqueue(f.ctx, runs...); !errors.Is(err, store.ErrInvalid) {
 			t.Errorf("%s: %v, want ErrInvalid", what, err)

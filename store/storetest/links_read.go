@@ -46,7 +46,7 @@ func linksSay(t *testing.T, f *fixture) {
 func linksCounted(t *testing.T, f *fixture) {
 	const many = store.MaxLinks + 50
 	worker, holder := f.held()
-	source := child("ship")
+	source := newRun()
 	f.waitForChildren(worker, holder, "ship", source)
 	runs := make([]store.NewRun, many)
 	for i := range runs {
@@ -67,7 +67,7 @@ func linksCounted(t *testing.T, f *fixture) {
 
 func linksFilter(t *testing.T, f *fixture) {
 	worker, holder := f.held()
-	a, b := child("ship"), child("ship", func(r *store.NewRun) { r.Job = "other" })
+	a, b := newRun(), newRun(func(r *store.NewRun) { r.Job = "other" })
 	f.waitForChildren(worker, holder, "ship", a, b)
 	beside := newRun()
 	f.enqueue(beside)

@@ -57,7 +57,7 @@ func (f *fixture) mustRecord(steps ...store.NewStep) {
 
 func (f *fixture) steps(id store.RunID) store.RunSteps {
 	f.t.Helper()
-	found, err := f.store.Steps(f.ctx, id)
+	found, err := store.StepsOf(f.ctx, f.store, id)
 	if err != nil {
 		f.t.Fatalf("Steps: %v", err)
 	}

@@ -130,6 +130,15 @@ func claimCalls() map[string]func(*call) error {
 			}
 			return err
 		},
+		"Call": func(c *call) error {
+			holder, _, err := c.holder()
+			if err == nil {
+				child := c.newRun()
+				child.Queue += "-called"
+				err = c.store.Call(c.ctx, []store.Call{{Holder: holder, Name: "a", Children: []store.NewRun{child}}})
+			}
+			return err
+		},
 		"Heads": func(c *call) error { _, err := c.request(newWorker(c.name)); return err },
 		"Claim": func(c *call) error { _, _, err := c.holder(); return err },
 		"HandBack": func(c *call) error {
@@ -207,7 +216,7 @@ func stepCalls() map[string]func(*call) error {
 			_, err := c.store.Outcomes(c.ctx, []store.RunID{store.NewRunID()})
 			return err
 		},
-		"Steps": func(c *call) error { _, err := c.store.Steps(c.ctx, store.NewRunID()); return err },
+		"Steps": func(c *call) error { _, err := store.StepsOf(c.ctx, c.store, store.NewRunID()); return err },
 		"RecordSteps": held(func(c *call, holder store.Holder) error {
 			_, err := c.store.RecordSteps(c.ctx, []store.NewStep{newStep(holder, "a", `1`)})
 			return err

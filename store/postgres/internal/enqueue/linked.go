@@ -2,8 +2,6 @@ package enqueue
 
 import (
 	"context"
-	"fmt"
-	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -21,20 +19,10 @@ func (e *Enqueuer) enqueueLinked(ctx context.Context, runs []store.NewRun) ([]st
 	set := numbers.PlacesOf(held)
 	var receipts []store.Receipt
 	var freed []store.LineID
-	insert := func() error {
-		if err := e.numbers.PlaceIDs(ctx, set, held); err != nil {
-			return err
-		}
-		return e.db.InAloofTx(ctx, func(tx pgx.Tx) (err error) {
-			receipts, freed, err = e.insertLinked(ctx, tx, nil, held, set)
-			return err
-		})
-	}
-	err := e.db.Repeat(ctx, insert)
-	if conn.Code(err) == conn.NotNullViolation {
-		e.numbers.ForgetLanes()
-		err = e.db.Repeat(ctx, insert)
-	}
+	err := e.inTx(ctx, set, held, func(tx pgx.Tx) (err error) {
+		receipts, freed, err = e.insertLinked(ctx, tx, nil, held, set)
+		return err
+	})
 	if err != nil {
 		return nil, e.db.Fail("enqueue", err)
 	}
@@ -43,6 +31,23 @@ func (e *Enqueuer) enqueueLinked(ctx context.Context, runs []store.NewRun) ([]st
 	e.wake.HintFreed(freed, freed)
 	e.noticed(ctx)
 	return receipts, nil
+}
+
+// inTx stores runs in a transaction of its own, after it has found the numbers of their places, and
+// again where one of those that it knew was wrong.
+func (e *Enqueuer) inTx(ctx context.Context, set numbers.Places, runs []store.NewRun, insert func(tx pgx.Tx) error) error {
+	try := func() error {
+		if err := e.numbers.PlaceIDs(ctx, set, runs); err != nil { // now, while no connection is taken
+			return err
+		}
+		return e.db.InAloofTx(ctx, insert)
+	}
+	err := e.db.Repeat(ctx, try)
+	if conn.Code(err) == conn.NotNullViolation {
+		e.numbers.ForgetLanes()
+		err = e.db.Repeat(ctx, try)
+	}
+	return err
 }
 
 // insertLinked stores runs that Held has put off, what they wait for, and to which batches they
@@ -103,47 +108,6 @@ func (e *Enqueuer) unknown(ctx context.Context, to conn.Sender, ids conn.UUIDs) 
 		return conn.ScanIDs(rows, func(id uuid.UUID) { unknown = append(unknown, id) })
 	})
 	return unknown, e.db.Send(ctx, to, b)
-}
-
-// adopt makes runs that were just stored the children of the run that holds them, each under the
-// name that it has.
-func (e *Enqueuer) adopt(ctx context.Context, to conn.Sender, holder store.Holder, runs []store.NewRun, receipts []store.Receipt) error {
-	type family struct {
-		ids    conn.UUIDs
-		stored []bool
-	}
-	families := map[string]*family{}
-	for i := range runs {
-		name := runs[i].ChildOf
-		if name == "" {
-			continue
-		}
-		if families[name] == nil {
-			families[name] = &family{}
-		}
-		families[name].ids = append(families[name].ids, runs[i].ID)
-		families[name].stored = append(families[name].stored, !receipts[i].Existing)
-	}
-	var foreign []uuid.UUID
-	b := e.db.NewBatch()
-	if slices.ContainsFunc(runs, func(run store.NewRun) bool { return run.Batch != nil && run.Batch.Owned }) {
-		b.Add(queries.NoteEndOfOwner, holder.Run)
-	}
-	if len(families) == 0 && b.Len() == 0 {
-		return nil
-	}
-	for name, f := range families {
-		b.Add(queries.AdoptChildren, f.ids, f.stored, holder.Run, name, int16(store.WantEnded)).Query(func(rows pgx.Rows) error {
-			return conn.ScanIDs(rows, func(id uuid.UUID) { foreign = append(foreign, id) })
-		})
-	}
-	if err := e.db.Send(ctx, to, b); err != nil {
-		return err
-	}
-	if len(foreign) > 0 {
-		return fmt.Errorf("child: %w", rules.NotItsChild(foreign[0]))
-	}
-	return nil
 }
 
 // noticed has this process or a worker look at new dependents.

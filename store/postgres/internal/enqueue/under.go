@@ -3,6 +3,7 @@ package enqueue
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -35,22 +36,11 @@ func (e *Enqueuer) EnqueueUnder(ctx context.Context, holder store.Holder, runs .
 	var freed []store.LineID
 	runs = rules.Held(runs)
 	set := numbers.PlacesOf(runs)
-	insert := func(most time.Duration) (err error) {
-		if err = e.numbers.PlaceIDs(ctx, set, runs); err != nil { // now, while no connection is taken
-			return err
-		}
-		return e.db.InAloofTx(ctx, func(tx pgx.Tx) error {
+	try := func(most time.Duration) error {
+		return e.inTx(ctx, set, runs, func(tx pgx.Tx) (err error) {
 			receipts, freed, err = e.insertUnder(ctx, tx, holder, runs, set, most)
 			return err
 		})
-	}
-	try := func(most time.Duration) error {
-		err := e.db.Repeat(ctx, func() error { return insert(most) })
-		if conn.Code(err) == conn.NotNullViolation {
-			e.numbers.ForgetLanes()
-			err = e.db.Repeat(ctx, func() error { return insert(most) })
-		}
-		return err
 	}
 	var err error
 	if e.db.Shared { // the connection is one of the few that claim and settle
@@ -102,5 +92,15 @@ func (e *Enqueuer) insertUnder(
 	if !held {
 		return nil, nil, lease.ErrLost
 	}
-	return answers, freed, e.adopt(ctx, tx, holder, runs, answers)
+	return answers, freed, e.noteOwner(ctx, tx, holder.Run, runs)
+}
+
+// noteOwner has the end of a run noted that owns batches of runs.
+func (e *Enqueuer) noteOwner(ctx context.Context, to conn.Sender, owner store.RunID, runs []store.NewRun) error {
+	if !slices.ContainsFunc(runs, func(run store.NewRun) bool { return run.Batch != nil && run.Batch.Owned }) {
+		return nil
+	}
+	b := e.db.NewBatch()
+	b.Add(queries.NoteEndOfOwner, owner)
+	return e.db.Send(ctx, to, b)
 }

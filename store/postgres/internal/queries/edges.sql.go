@@ -52,80 +52,6 @@ func (q *Queries) AddEdges(ctx context.Context, arg AddEdgesParams) error {
 	return err
 }
 
-const AdoptChildren = `-- name: AdoptChildren :many
-WITH given AS MATERIALIZED (
-    SELECT
-        unnest($1::uuid[]) AS id,
-        unnest($2::boolean[]) AS stored
-), foreign_runs AS MATERIALIZED (
-    SELECT given.id
-    FROM given
-    WHERE NOT given.stored
-      AND NOT EXISTS (
-          SELECT
-          FROM durable.edges
-          WHERE edges.waiter = $3::uuid
-            AND edges.name = $4::text
-            AND edges.source = given.id
-      )
-), added AS (
-    INSERT INTO durable.edges (waiter, source, wants, name)
-    SELECT $3::uuid, given.id, $5::smallint, $4::text
-    FROM given
-    WHERE given.stored
-    ON CONFLICT DO NOTHING
-), awaited AS (
-    UPDATE durable.runs
-    SET links = coalesce(links, 0) | durable.link_awaited()
-    WHERE id = ANY (ARRAY(SELECT given.id FROM given WHERE given.stored))
-), owning AS (
-    UPDATE durable.runs
-    SET links = coalesce(links, 0) | durable.link_parent()
-    WHERE id = $3::uuid
-      AND coalesce(links, 0) & durable.link_parent() = 0
-)
-SELECT foreign_runs.id::uuid AS id
-FROM foreign_runs
-`
-
-type AdoptChildrenParams struct {
-	Ids    []uuid.UUID
-	Stored []bool
-	Parent uuid.UUID
-	Name   string
-	Wants  int16
-}
-
-// After runs were stored in its transaction, for one that was locked in it: they are its
-// children under a name. Those that were stored before, and are not its children, are returned.
-// Index: runs_pkey, edges_pkey. Locks: the runs; they are new, or have this parent.
-// Idempotent: a repeat changes nothing.
-func (q *Queries) AdoptChildren(ctx context.Context, arg AdoptChildrenParams) ([]uuid.UUID, error) {
-	rows, err := q.db.Query(ctx, AdoptChildren,
-		arg.Ids,
-		arg.Stored,
-		arg.Parent,
-		arg.Name,
-		arg.Wants,
-	)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []uuid.UUID
-	for rows.Next() {
-		var id uuid.UUID
-		if err := rows.Scan(&id); err != nil {
-			return nil, err
-		}
-		items = append(items, id)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const ArrivedChildren = `-- name: ArrivedChildren :many
 SELECT asked.run_id::uuid AS run_id, asked.name::text AS name
 FROM (
@@ -275,6 +201,103 @@ type AwaitingChildrenParams struct {
 // Index: runs_pkey, steps_pkey, edges_pkey, batches_pkey. Locks: none.
 func (q *Queries) AwaitingChildren(ctx context.Context, arg AwaitingChildrenParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, AwaitingChildren, arg.Ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []uuid.UUID
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const BeginCalls = `-- name: BeginCalls :many
+WITH given AS MATERIALIZED (
+    SELECT
+        unnest($1::uuid[]) AS id,
+        unnest($2::boolean[]) AS stored,
+        unnest($3::uuid[]) AS parent,
+        unnest($4::text[]) AS name
+), foreign_runs AS MATERIALIZED (
+    SELECT given.id
+    FROM given
+    WHERE NOT given.stored
+      AND NOT EXISTS (
+          SELECT
+          FROM durable.edges
+          WHERE edges.waiter = given.parent
+            AND edges.name = given.name
+            AND edges.source = given.id
+      )
+), added AS (
+    INSERT INTO durable.edges (waiter, source, wants, name)
+    SELECT given.parent, given.id, $5::smallint, given.name
+    FROM given
+    WHERE given.stored
+    ON CONFLICT DO NOTHING
+), awaited AS (
+    UPDATE durable.runs
+    SET links = coalesce(links, 0) | durable.link_awaited()
+    WHERE id = ANY (ARRAY(SELECT given.id FROM given WHERE given.stored))
+), begun AS (
+    INSERT INTO durable.steps (run_id, at, tries, kind, name)
+    SELECT calls.run_id, clock_timestamp(), calls.children, durable.step_children(), calls.name
+    FROM (
+        SELECT
+            unnest($6::uuid[]) AS run_id,
+            unnest($7::text[]) AS name,
+            unnest($8::int[]) AS children
+    ) calls
+    ON CONFLICT DO NOTHING
+    RETURNING run_id
+), stretched AS (
+    UPDATE durable.runs
+    SET attempt = 1,
+        crash_count = 0,
+        lane = abs(lane),
+        links = coalesce(links, 0) | durable.link_parent()
+    WHERE id = ANY (ARRAY(SELECT begun.run_id FROM begun))
+)
+SELECT foreign_runs.id::uuid AS id
+FROM foreign_runs
+`
+
+type BeginCallsParams struct {
+	Ids     []uuid.UUID
+	Stored  []bool
+	Parents []uuid.UUID
+	Names   []string
+	Wants   int16
+	Callers []uuid.UUID
+	Called  []string
+	Counts  []int32
+}
+
+// After runs were stored in its transaction, for others that were locked in it: they are the
+// children of those under a name, and those wait for them and begin a new stretch of their lives,
+// see BeginWait. Those that were stored before, and are not such children, are returned.
+// Index: runs_pkey, edges_pkey, steps_pkey. Locks: the runs; the children are new, or have this
+// parent.
+// Idempotent: a repeat changes nothing.
+func (q *Queries) BeginCalls(ctx context.Context, arg BeginCallsParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, BeginCalls,
+		arg.Ids,
+		arg.Stored,
+		arg.Parents,
+		arg.Names,
+		arg.Wants,
+		arg.Callers,
+		arg.Called,
+		arg.Counts,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -485,6 +508,61 @@ func (q *Queries) EdgesOfWaiters(ctx context.Context, arg EdgesOfWaitersParams) 
 			&i.State,
 			&i.Noted,
 		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const HoldRuns = `-- name: HoldRuns :many
+WITH given AS MATERIALIZED (
+    SELECT
+        unnest($1::uuid[]) AS run_id,
+        unnest($2::uuid[]) AS claim_id
+), locked_runs AS MATERIALIZED (
+    SELECT id
+    FROM durable.runs
+    WHERE id = ANY ($1::uuid[])
+      AND state = durable.running()
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+SELECT
+    runs.id,
+    (locked_runs.id IS NOT NULL)::boolean AS locked
+FROM given
+JOIN durable.runs ON runs.id = given.run_id
+    AND runs.claim_id = given.claim_id
+    AND runs.state = durable.running()
+LEFT JOIN locked_runs ON locked_runs.id = runs.id
+`
+
+type HoldRunsParams struct {
+	Runs   []uuid.UUID
+	Claims []uuid.UUID
+}
+
+type HoldRunsRow struct {
+	ID     uuid.UUID
+	Locked bool
+}
+
+// Locks runs that are still their claims', as HoldRun does, and says of each whether it is locked
+// now; it waits for none. The others are not returned.
+// Index: runs_pkey. Locks: the runs, with SKIP LOCKED. Idempotent: a repeat returns the same.
+func (q *Queries) HoldRuns(ctx context.Context, arg HoldRunsParams) ([]HoldRunsRow, error) {
+	rows, err := q.db.Query(ctx, HoldRuns, arg.Runs, arg.Claims)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []HoldRunsRow
+	for rows.Next() {
+		var i HoldRunsRow
+		if err := rows.Scan(&i.ID, &i.Locked); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

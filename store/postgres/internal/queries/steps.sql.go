@@ -90,33 +90,36 @@ func (q *Queries) BeginWait(ctx context.Context, arg BeginWaitParams) ([]uuid.UU
 	return items, nil
 }
 
-const ClockOfRun = `-- name: ClockOfRun :many
+const ClockOfRuns = `-- name: ClockOfRuns :many
 SELECT
+    given.id,
     clock_timestamp()::timestamptz AS now,
-    (SELECT expires_at FROM durable.runs WHERE runs.id = $1::uuid) AS expires_at
+    (SELECT expires_at FROM durable.runs WHERE runs.id = given.id) AS expires_at
+FROM (SELECT unnest($1::uuid[]) AS id) given
 `
 
-type ClockOfRunParams struct {
-	ID uuid.UUID
+type ClockOfRunsParams struct {
+	Ids []uuid.UUID
 }
 
-type ClockOfRunRow struct {
+type ClockOfRunsRow struct {
+	ID        interface{}
 	Now       time.Time
 	ExpiresAt *time.Time
 }
 
-// The time, and when the run expires.
+// The time, and when each of the runs expires.
 // Index: runs_pkey. Locks: none.
-func (q *Queries) ClockOfRun(ctx context.Context, arg ClockOfRunParams) ([]ClockOfRunRow, error) {
-	rows, err := q.db.Query(ctx, ClockOfRun, arg.ID)
+func (q *Queries) ClockOfRuns(ctx context.Context, arg ClockOfRunsParams) ([]ClockOfRunsRow, error) {
+	rows, err := q.db.Query(ctx, ClockOfRuns, arg.Ids)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []ClockOfRunRow
+	var items []ClockOfRunsRow
 	for rows.Next() {
-		var i ClockOfRunRow
-		if err := rows.Scan(&i.Now, &i.ExpiresAt); err != nil {
+		var i ClockOfRunsRow
+		if err := rows.Scan(&i.ID, &i.Now, &i.ExpiresAt); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -296,6 +299,7 @@ func (q *Queries) GiveUp(ctx context.Context, arg GiveUpParams) ([]uuid.UUID, er
 
 const InputOf = `-- name: InputOf :many
 SELECT
+    run_id,
     name,
     at,
     coalesce(sender, '')::text AS sender,
@@ -312,6 +316,7 @@ type InputOfParams struct {
 }
 
 type InputOfRow struct {
+	RunID  uuid.UUID
 	Name   string
 	At     time.Time
 	Sender string
@@ -330,6 +335,7 @@ func (q *Queries) InputOf(ctx context.Context, arg InputOfParams) ([]InputOfRow,
 	for rows.Next() {
 		var i InputOfRow
 		if err := rows.Scan(
+			&i.RunID,
 			&i.Name,
 			&i.At,
 			&i.Sender,
@@ -348,21 +354,23 @@ func (q *Queries) InputOf(ctx context.Context, arg InputOfParams) ([]InputOfRow,
 
 const InputsOf = `-- name: InputsOf :many
 SELECT
+    run_id,
     name,
     at,
     coalesce(sender, '')::text AS sender,
     coalesce(value::text, '')::text AS value,
     coalesce(digest, '')::text AS digest
 FROM durable.inputs
-WHERE run_id = $1::uuid
+WHERE run_id = ANY ($1::uuid[])
 ORDER BY at, name
 `
 
 type InputsOfParams struct {
-	RunID uuid.UUID
+	Runs []uuid.UUID
 }
 
 type InputsOfRow struct {
+	RunID  uuid.UUID
 	Name   string
 	At     time.Time
 	Sender string
@@ -372,7 +380,7 @@ type InputsOfRow struct {
 
 // Index: inputs_pkey. Locks: none.
 func (q *Queries) InputsOf(ctx context.Context, arg InputsOfParams) ([]InputsOfRow, error) {
-	rows, err := q.db.Query(ctx, InputsOf, arg.RunID)
+	rows, err := q.db.Query(ctx, InputsOf, arg.Runs)
 	if err != nil {
 		return nil, err
 	}
@@ -381,6 +389,7 @@ func (q *Queries) InputsOf(ctx context.Context, arg InputsOfParams) ([]InputsOfR
 	for rows.Next() {
 		var i InputsOfRow
 		if err := rows.Scan(
+			&i.RunID,
 			&i.Name,
 			&i.At,
 			&i.Sender,
@@ -628,6 +637,7 @@ func (q *Queries) StepFates(ctx context.Context, arg StepFatesParams) ([]StepFat
 
 const StepOf = `-- name: StepOf :many
 SELECT
+    run_id,
     name,
     kind,
     tries,
@@ -648,6 +658,7 @@ type StepOfParams struct {
 }
 
 type StepOfRow struct {
+	RunID uuid.UUID
 	Name  string
 	Kind  int16
 	Tries int32
@@ -670,6 +681,7 @@ func (q *Queries) StepOf(ctx context.Context, arg StepOfParams) ([]StepOfRow, er
 	for rows.Next() {
 		var i StepOfRow
 		if err := rows.Scan(
+			&i.RunID,
 			&i.Name,
 			&i.Kind,
 			&i.Tries,
@@ -692,6 +704,7 @@ func (q *Queries) StepOf(ctx context.Context, arg StepOfParams) ([]StepOfRow, er
 
 const StepsOf = `-- name: StepsOf :many
 SELECT
+    run_id,
     name,
     kind,
     tries,
@@ -702,15 +715,16 @@ SELECT
     coalesce(error, '')::text AS error,
     coalesce(code, '')::text AS code
 FROM durable.steps
-WHERE run_id = $1::uuid
+WHERE run_id = ANY ($1::uuid[])
 ORDER BY at, name
 `
 
 type StepsOfParams struct {
-	RunID uuid.UUID
+	Runs []uuid.UUID
 }
 
 type StepsOfRow struct {
+	RunID uuid.UUID
 	Name  string
 	Kind  int16
 	Tries int32
@@ -724,7 +738,7 @@ type StepsOfRow struct {
 
 // Index: steps_pkey. Locks: none.
 func (q *Queries) StepsOf(ctx context.Context, arg StepsOfParams) ([]StepsOfRow, error) {
-	rows, err := q.db.Query(ctx, StepsOf, arg.RunID)
+	rows, err := q.db.Query(ctx, StepsOf, arg.Runs)
 	if err != nil {
 		return nil, err
 	}
@@ -733,6 +747,7 @@ func (q *Queries) StepsOf(ctx context.Context, arg StepsOfParams) ([]StepsOfRow,
 	for rows.Next() {
 		var i StepsOfRow
 		if err := rows.Scan(
+			&i.RunID,
 			&i.Name,
 			&i.Kind,
 			&i.Tries,

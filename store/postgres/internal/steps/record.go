@@ -13,20 +13,20 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
-// Of returns what a run has recorded and was sent.
-func (s *Steps) Of(ctx context.Context, id store.RunID) (store.RunSteps, error) {
-	var found store.RunSteps
+// Of returns what runs have recorded and were sent.
+func (s *Steps) Of(ctx context.Context, ids []store.RunID) ([]store.RunSteps, error) {
 	if err := s.schema.Usable(ctx); err != nil {
-		return found, s.db.Fail("steps", err)
+		return nil, s.db.Fail("steps", err)
 	}
+	found := readingsOf(ids)
 	b := s.db.HotAloof(ctx)
-	b.Add(queries.StepsOf, id).Query(scanSteps(&found))
-	b.Add(queries.InputsOf, id).Query(scanInputs(&found))
-	b.Add(queries.ClockOfRun, id).Query(scanClock(&found))
+	b.Add(queries.StepsOf, conn.UUIDs(ids)).Query(found.steps)
+	b.Add(queries.InputsOf, conn.UUIDs(ids)).Query(found.inputs)
+	b.Add(queries.ClockOfRuns, conn.UUIDs(ids)).Query(found.clocks)
 	if err := s.db.Send(ctx, s.db.Aloof(), b); err != nil {
-		return found, s.db.Fail("steps", err)
+		return nil, s.db.Fail("steps", err)
 	}
-	return found, nil
+	return found.all, nil
 }
 
 // Record stores steps; see store.Stepper.
@@ -125,13 +125,13 @@ func columnsOf(steps []store.NewStep) columns {
 
 // In returns the step of a name as a transaction sees it.
 func (s *Steps) In(ctx context.Context, to conn.Sender, id store.RunID, name string) (step store.StepRecord, found bool, err error) {
-	var steps store.RunSteps
+	read := readingsOf([]store.RunID{id})
 	b := s.db.NewBatch()
-	b.Add(queries.StepOf, id.String(), name).Query(scanSteps(&steps))
-	if err := s.db.Send(ctx, to, b); err != nil || len(steps.Steps) == 0 {
+	b.Add(queries.StepOf, id.String(), name).Query(read.steps)
+	if err := s.db.Send(ctx, to, b); err != nil || len(read.all[0].Steps) == 0 {
 		return step, false, err
 	}
-	return steps.Steps[0], true, nil
+	return read.all[0].Steps[0], true, nil
 }
 
 // RecordIn stores a step in a caller's transaction that has locked the run.

@@ -53,14 +53,14 @@ func (s *Steps) underClaim(ctx context.Context, what string, holder store.Holder
 	if err := s.schema.Usable(ctx); err != nil {
 		return found, s.db.Fail(what, err)
 	}
-	held := false
+	held, read := false, readingsOf([]store.RunID{holder.Run})
 	b := s.db.GuardedFor(ctx, lockedFor)
 	add(b).Query(func(rows pgx.Rows) error {
 		return conn.ScanIDs(rows, func(uuid.UUID) { held = true })
 	})
-	b.Add(queries.StepOf, holder.Run, name).Query(scanSteps(&found))
-	b.Add(queries.InputOf, holder.Run, name).Query(scanInputs(&found))
-	b.Add(queries.ClockOfRun, holder.Run).Query(scanClock(&found))
+	b.Add(queries.StepOf, holder.Run, name).Query(read.steps)
+	b.Add(queries.InputOf, holder.Run, name).Query(read.inputs)
+	b.Add(queries.ClockOfRuns, conn.UUIDs{holder.Run}).Query(read.clocks)
 	err := s.db.Send(ctx, s.db.Aloof(), b)
 	switch {
 	case conn.Code(err) == conn.LockNotAvailable:
@@ -70,5 +70,5 @@ func (s *Steps) underClaim(ctx context.Context, what string, holder store.Holder
 	case !held:
 		return found, lost(what, holder.Run)
 	}
-	return found, nil
+	return read.all[0], nil
 }
