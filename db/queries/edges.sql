@@ -25,36 +25,27 @@ INSERT INTO durable.notices (run_id, kind)
 SELECT asked.id, durable.notice_look()
 FROM (SELECT DISTINCT unnest(@looks::uuid[]) AS id) asked;
 
--- name: HoldRuns :many
--- Locks runs that are still their claims', as HoldRun does, and says of each whether it is locked
--- now; it waits for none. The others are not returned.
--- Index: runs_pkey. Locks: the runs, with SKIP LOCKED. Idempotent: a repeat returns the same.
-WITH given AS MATERIALIZED (
+-- name: CallersHeld :many
+-- Those of the runs that are still their claims'.
+-- Index: runs_pkey. Locks: none.
+SELECT runs.id
+FROM (
     SELECT
         unnest(@runs::uuid[]) AS run_id,
         unnest(@claims::uuid[]) AS claim_id
-), locked_runs AS MATERIALIZED (
-    SELECT id
-    FROM durable.runs
-    WHERE id = ANY (@runs::uuid[])
-      AND state = durable.running()
-    FOR NO KEY UPDATE SKIP LOCKED
-)
-SELECT
-    runs.id,
-    (locked_runs.id IS NOT NULL)::boolean AS locked
-FROM given
+) given
 JOIN durable.runs ON runs.id = given.run_id
     AND runs.claim_id = given.claim_id
-    AND runs.state = durable.running()
-LEFT JOIN locked_runs ON locked_runs.id = runs.id;
+WHERE runs.state = durable.running();
 
 -- name: BeginCalls :many
--- After runs were stored in its transaction, for others that were locked in it: they are the
--- children of those under a name, and those wait for them and begin a new stretch of their lives,
--- see BeginWait. Those that were stored before, and are not such children, are returned.
--- Index: runs_pkey, edges_pkey, steps_pkey. Locks: the runs; the children are new, or have this
--- parent.
+-- After children were stored in its transaction, at the end of it: locks the runs that call them if
+-- they are still their claims', makes the children theirs, and has them wait for these in a new
+-- stretch of their lives, see BeginWait. It returns the runs that it has locked, and, as foreign,
+-- children that were stored before under another parent or name: unless it returns all of the
+-- former and none of the latter, the transaction is to be rolled back.
+-- Index: runs_pkey, edges_pkey, steps_pkey. Locks: the runs that call, with SKIP LOCKED, as calls
+-- of others share the transaction; the children are new, or have this parent.
 -- Idempotent: a repeat changes nothing.
 WITH given AS MATERIALIZED (
     SELECT
@@ -62,17 +53,18 @@ WITH given AS MATERIALIZED (
         unnest(@stored::boolean[]) AS stored,
         unnest(@parents::uuid[]) AS parent,
         unnest(@names::text[]) AS name
-), foreign_runs AS MATERIALIZED (
-    SELECT given.id
-    FROM given
-    WHERE NOT given.stored
-      AND NOT EXISTS (
-          SELECT
-          FROM durable.edges
-          WHERE edges.waiter = given.parent
-            AND edges.name = given.name
-            AND edges.source = given.id
-      )
+), calls AS MATERIALIZED (
+    SELECT
+        unnest(@callers::uuid[]) AS run_id,
+        unnest(@claims::uuid[]) AS claim_id,
+        unnest(@called::text[]) AS name,
+        unnest(@counts::int[]) AS children
+), locked_runs AS MATERIALIZED (
+    SELECT id, claim_id
+    FROM durable.runs
+    WHERE id = ANY (@callers::uuid[])
+      AND state = durable.running()
+    FOR NO KEY UPDATE SKIP LOCKED
 ), added AS (
     INSERT INTO durable.edges (waiter, source, wants, name)
     SELECT given.parent, given.id, @wants::smallint, given.name
@@ -86,12 +78,9 @@ WITH given AS MATERIALIZED (
 ), begun AS (
     INSERT INTO durable.steps (run_id, at, tries, kind, name)
     SELECT calls.run_id, clock_timestamp(), calls.children, durable.step_children(), calls.name
-    FROM (
-        SELECT
-            unnest(@callers::uuid[]) AS run_id,
-            unnest(@called::text[]) AS name,
-            unnest(@counts::int[]) AS children
-    ) calls
+    FROM calls
+    JOIN locked_runs ON locked_runs.id = calls.run_id
+        AND locked_runs.claim_id = calls.claim_id
     ON CONFLICT DO NOTHING
     RETURNING run_id
 ), stretched AS (
@@ -102,8 +91,25 @@ WITH given AS MATERIALIZED (
         links = coalesce(links, 0) | durable.link_parent()
     WHERE id = ANY (ARRAY(SELECT begun.run_id FROM begun))
 )
-SELECT foreign_runs.id::uuid AS id
-FROM foreign_runs;
+SELECT
+    calls.run_id::uuid AS id,
+    false AS foreign_run
+FROM calls
+JOIN locked_runs ON locked_runs.id = calls.run_id
+    AND locked_runs.claim_id = calls.claim_id
+UNION ALL
+SELECT
+    given.id::uuid,
+    true
+FROM given
+WHERE NOT given.stored
+  AND NOT EXISTS (
+      SELECT
+      FROM durable.edges
+      WHERE edges.waiter = given.parent
+        AND edges.name = given.name
+        AND edges.source = given.id
+  );
 
 -- name: WaitersOf :many
 -- The runs that wait for a run, from a cursor on.

@@ -81,7 +81,7 @@ var notSent = []string{
 	"EnterRounds", "KeysInRound", "LeaveRounds", "LockParent", "MendLines", "ReadEntries", "TakeTurnsInRounds",
 	"DescribeGates", "GatesOfLines", "HeldByGate", "PenalizedGates", "SampleByLine", "WaitingBeside", "WaitingByLine",
 	// Of steps, waits and inputs: the handlers of the test have none.
-	"AddEdges", "BeginCalls", "HoldRuns", "ArrivedChildren", "AwaitEnds", "AwaitingChildren", "ChildrenOf", "CountLinks", "DependentsOf", "EdgesOfWaiters", "Holds", "ListDeaths", "LookAtRetried", "MeetAll", "MeetEdges", "OutcomesOf", "SourcesOf", "UnknownSources", "WaitersFor", "WaitersOf",
+	"AddEdges", "BeginCalls", "CallersHeld", "ArrivedChildren", "AwaitEnds", "AwaitingChildren", "ChildrenOf", "CountLinks", "DependentsOf", "EdgesOfWaiters", "Holds", "ListDeaths", "LookAtRetried", "MeetAll", "MeetEdges", "OutcomesOf", "SourcesOf", "UnknownSources", "WaitersFor", "WaitersOf",
 	"Arrived", "BeginWait", "DigestOf", "ForgetFailures", "ForgetSteps", "GiveUp", "InputOf", "InputsOf", "KeyHolder", "LockNoticed", "NextNotice", "PutBackNotices",
 	"RecordStepIn", "RecordSteps", "Awaiting", "ReleaseReady", "ReleaseWaiting", "SendInput", "StepFates", "StepOf", "StepsOf", "ClockOfRuns", "TakeDeaths", "TakeNotices",
 	// Of batches: the handlers of the test have none.

@@ -66,8 +66,8 @@ func ofWaits() []planned {
 	return []planned{
 		{"UnknownSources", queries.UnknownSources, "SOURCES"},
 		{"AddEdges", queries.AddEdges, "WAITERS, SOURCES, WAITERS, ONES, ONES"},
-		{"HoldRuns", queries.HoldRuns, "SOURCES, SOURCES"},
-		{"BeginCalls", queries.BeginCalls, "SOURCES, FALSES, WAITERS, NAMES, 2, SOURCES, NAMES, ONES"},
+		{"CallersHeld", queries.CallersHeld, "SOURCES, SOURCES"},
+		{"BeginCalls", queries.BeginCalls, "SOURCES, FALSES, WAITERS, NAMES, SOURCES, SOURCES, NAMES, ONES, 2"},
 		{"WaitersOf", queries.WaitersOf, "HUB, WAITER, 1000"},
 		{"EdgesOfWaiters", queries.EdgesOfWaiters, "WAITERS"},
 		{"AwaitEnds", queries.AwaitEnds, "SOURCES"},

@@ -44,7 +44,7 @@ func (e *Enqueuer) Call(ctx context.Context, calls []store.Call) error {
 	return nil
 }
 
-// insertCalls stores children, and then locks the runs that call them.
+// insertCalls stores children, and then has the runs wait that call them.
 func (e *Enqueuer) insertCalls(ctx context.Context, tx pgx.Tx, calls []store.Call, set numbers.Places) (freed []store.LineID, err error) {
 	existing := map[store.RunID]bool{}
 	stored := func(receipts []store.Receipt, more []store.LineID, err error) error {
@@ -70,56 +70,19 @@ func (e *Enqueuer) insertCalls(ctx context.Context, tx pgx.Tx, calls []store.Cal
 			return nil, err
 		}
 	}
-	if err := e.holdCallers(ctx, tx, calls); err != nil {
-		return nil, err
-	}
 	return freed, e.beginCalls(ctx, tx, calls, existing)
 }
 
-// holdCallers locks the runs that call, and refuses the calls if one is no longer its claim's, or
-// locked by another transaction.
-func (e *Enqueuer) holdCallers(ctx context.Context, tx pgx.Tx, calls []store.Call) error {
-	var runs, claims conn.UUIDs
-	for i := range calls {
-		runs, claims = append(runs, calls[i].Run), append(claims, uuid.UUID(calls[i].Claim))
-	}
-	held := map[uuid.UUID]bool{}
-	b := e.db.HotAloof(ctx)
-	b.Add(queries.HoldRuns, runs, claims).Query(func(rows pgx.Rows) error {
-		for rows.Next() {
-			var id uuid.UUID
-			var locked bool
-			if err := rows.Scan(&id, &locked); err != nil {
-				return err
-			}
-			held[id] = locked
-		}
-		return rows.Err()
-	})
-	if err := e.db.Send(ctx, tx, b); err != nil {
-		return err
-	}
-	for i := range calls {
-		switch locked, ours := held[calls[i].Run]; {
-		case !ours:
-			return fmt.Errorf("run %s: %w", calls[i].Run, lease.ErrLost)
-		case !locked:
-			return fmt.Errorf("%w: another transaction keeps run %s locked: if that transaction is the handler's own, end it first", store.ErrConflict, calls[i].Run)
-		}
-	}
-	return nil
-}
-
 // beginCalls makes runs that were just stored the children of those that call them, which begin to
-// wait.
+// wait. It refuses the calls if one of these is no longer its claim's, or locked.
 func (e *Enqueuer) beginCalls(ctx context.Context, tx pgx.Tx, calls []store.Call, existing map[store.RunID]bool) error {
-	var ids, parents, callers conn.UUIDs
+	var ids, parents, callers, claims conn.UUIDs
 	var stored []bool
 	var names, called []string
 	var counts []int32
 	for i := range calls {
 		call := &calls[i]
-		callers, called = append(callers, call.Run), append(called, call.Name)
+		callers, claims, called = append(callers, call.Run), append(claims, uuid.UUID(call.Claim)), append(called, call.Name)
 		counts = append(counts, int32(len(call.Children))) //nolint:gosec // at most MaxSources
 		for k := range call.Children {
 			id := call.Children[k].ID
@@ -130,14 +93,51 @@ func (e *Enqueuer) beginCalls(ctx context.Context, tx pgx.Tx, calls []store.Call
 			return err
 		}
 	}
+	locked := map[uuid.UUID]bool{}
 	var foreign []uuid.UUID
 	b := e.db.NewBatch()
-	b.Add(queries.BeginCalls, ids, stored, parents, names, int16(store.WantEnded), callers, called, counts).Query(func(rows pgx.Rows) error {
-		return conn.ScanIDs(rows, func(id uuid.UUID) { foreign = append(foreign, id) })
+	b.Add(queries.BeginCalls, ids, stored, parents, names, callers, claims, called, counts, int16(store.WantEnded)).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			var id uuid.UUID
+			var isForeign bool
+			if err := rows.Scan(&id, &isForeign); err != nil {
+				return err
+			}
+			if isForeign {
+				foreign = append(foreign, id)
+			} else {
+				locked[id] = true
+			}
+		}
+		return rows.Err()
 	})
-	err := e.db.Send(ctx, tx, b)
-	if err == nil && len(foreign) > 0 {
-		err = rules.NotItsChild(foreign[0])
+	if err := e.db.Send(ctx, tx, b); err != nil {
+		return err
 	}
-	return err
+	for i := range calls {
+		if !locked[calls[i].Run] {
+			return e.whyNotLocked(ctx, tx, &calls[i])
+		}
+	}
+	if len(foreign) > 0 {
+		return rules.NotItsChild(foreign[0])
+	}
+	return nil
+}
+
+// whyNotLocked says why a run that calls could not be locked.
+func (e *Enqueuer) whyNotLocked(ctx context.Context, tx pgx.Tx, call *store.Call) error {
+	held := false
+	b := e.db.NewBatch()
+	b.Add(queries.CallersHeld, conn.UUIDs{call.Run}, conn.UUIDs{uuid.UUID(call.Claim)}).Query(func(rows pgx.Rows) error {
+		return conn.ScanIDs(rows, func(uuid.UUID) { held = true })
+	})
+	switch err := e.db.Send(ctx, tx, b); {
+	case err != nil:
+		return err
+	case held:
+		return fmt.Errorf("%w: another transaction keeps run %s locked: if that transaction is the handler's own, end it first", store.ErrConflict, call.Run)
+	default:
+		return fmt.Errorf("run %s: %w", call.Run, lease.ErrLost)
+	}
 }

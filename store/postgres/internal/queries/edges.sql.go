@@ -226,20 +226,21 @@ WITH given AS MATERIALIZED (
         unnest($2::boolean[]) AS stored,
         unnest($3::uuid[]) AS parent,
         unnest($4::text[]) AS name
-), foreign_runs AS MATERIALIZED (
-    SELECT given.id
-    FROM given
-    WHERE NOT given.stored
-      AND NOT EXISTS (
-          SELECT
-          FROM durable.edges
-          WHERE edges.waiter = given.parent
-            AND edges.name = given.name
-            AND edges.source = given.id
-      )
+), calls AS MATERIALIZED (
+    SELECT
+        unnest($5::uuid[]) AS run_id,
+        unnest($6::uuid[]) AS claim_id,
+        unnest($7::text[]) AS name,
+        unnest($8::int[]) AS children
+), locked_runs AS MATERIALIZED (
+    SELECT id, claim_id
+    FROM durable.runs
+    WHERE id = ANY ($5::uuid[])
+      AND state = durable.running()
+    FOR NO KEY UPDATE SKIP LOCKED
 ), added AS (
     INSERT INTO durable.edges (waiter, source, wants, name)
-    SELECT given.parent, given.id, $5::smallint, given.name
+    SELECT given.parent, given.id, $9::smallint, given.name
     FROM given
     WHERE given.stored
     ON CONFLICT DO NOTHING
@@ -250,12 +251,9 @@ WITH given AS MATERIALIZED (
 ), begun AS (
     INSERT INTO durable.steps (run_id, at, tries, kind, name)
     SELECT calls.run_id, clock_timestamp(), calls.children, durable.step_children(), calls.name
-    FROM (
-        SELECT
-            unnest($6::uuid[]) AS run_id,
-            unnest($7::text[]) AS name,
-            unnest($8::int[]) AS children
-    ) calls
+    FROM calls
+    JOIN locked_runs ON locked_runs.id = calls.run_id
+        AND locked_runs.claim_id = calls.claim_id
     ON CONFLICT DO NOTHING
     RETURNING run_id
 ), stretched AS (
@@ -266,8 +264,25 @@ WITH given AS MATERIALIZED (
         links = coalesce(links, 0) | durable.link_parent()
     WHERE id = ANY (ARRAY(SELECT begun.run_id FROM begun))
 )
-SELECT foreign_runs.id::uuid AS id
-FROM foreign_runs
+SELECT
+    calls.run_id::uuid AS id,
+    false AS foreign_run
+FROM calls
+JOIN locked_runs ON locked_runs.id = calls.run_id
+    AND locked_runs.claim_id = calls.claim_id
+UNION ALL
+SELECT
+    given.id::uuid,
+    true
+FROM given
+WHERE NOT given.stored
+  AND NOT EXISTS (
+      SELECT
+      FROM durable.edges
+      WHERE edges.waiter = given.parent
+        AND edges.name = given.name
+        AND edges.source = given.id
+  )
 `
 
 type BeginCallsParams struct {
@@ -275,29 +290,77 @@ type BeginCallsParams struct {
 	Stored  []bool
 	Parents []uuid.UUID
 	Names   []string
-	Wants   int16
 	Callers []uuid.UUID
+	Claims  []uuid.UUID
 	Called  []string
 	Counts  []int32
+	Wants   int16
 }
 
-// After runs were stored in its transaction, for others that were locked in it: they are the
-// children of those under a name, and those wait for them and begin a new stretch of their lives,
-// see BeginWait. Those that were stored before, and are not such children, are returned.
-// Index: runs_pkey, edges_pkey, steps_pkey. Locks: the runs; the children are new, or have this
-// parent.
+type BeginCallsRow struct {
+	ID         uuid.UUID
+	ForeignRun bool
+}
+
+// After children were stored in its transaction, at the end of it: locks the runs that call them if
+// they are still their claims', makes the children theirs, and has them wait for these in a new
+// stretch of their lives, see BeginWait. It returns the runs that it has locked, and, as foreign,
+// children that were stored before under another parent or name: unless it returns all of the
+// former and none of the latter, the transaction is to be rolled back.
+// Index: runs_pkey, edges_pkey, steps_pkey. Locks: the runs that call, with SKIP LOCKED, as calls
+// of others share the transaction; the children are new, or have this parent.
 // Idempotent: a repeat changes nothing.
-func (q *Queries) BeginCalls(ctx context.Context, arg BeginCallsParams) ([]uuid.UUID, error) {
+func (q *Queries) BeginCalls(ctx context.Context, arg BeginCallsParams) ([]BeginCallsRow, error) {
 	rows, err := q.db.Query(ctx, BeginCalls,
 		arg.Ids,
 		arg.Stored,
 		arg.Parents,
 		arg.Names,
-		arg.Wants,
 		arg.Callers,
+		arg.Claims,
 		arg.Called,
 		arg.Counts,
+		arg.Wants,
 	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []BeginCallsRow
+	for rows.Next() {
+		var i BeginCallsRow
+		if err := rows.Scan(&i.ID, &i.ForeignRun); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const CallersHeld = `-- name: CallersHeld :many
+SELECT runs.id
+FROM (
+    SELECT
+        unnest($1::uuid[]) AS run_id,
+        unnest($2::uuid[]) AS claim_id
+) given
+JOIN durable.runs ON runs.id = given.run_id
+    AND runs.claim_id = given.claim_id
+WHERE runs.state = durable.running()
+`
+
+type CallersHeldParams struct {
+	Runs   []uuid.UUID
+	Claims []uuid.UUID
+}
+
+// Those of the runs that are still their claims'.
+// Index: runs_pkey. Locks: none.
+func (q *Queries) CallersHeld(ctx context.Context, arg CallersHeldParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, CallersHeld, arg.Runs, arg.Claims)
 	if err != nil {
 		return nil, err
 	}
@@ -508,61 +571,6 @@ func (q *Queries) EdgesOfWaiters(ctx context.Context, arg EdgesOfWaitersParams) 
 			&i.State,
 			&i.Noted,
 		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const HoldRuns = `-- name: HoldRuns :many
-WITH given AS MATERIALIZED (
-    SELECT
-        unnest($1::uuid[]) AS run_id,
-        unnest($2::uuid[]) AS claim_id
-), locked_runs AS MATERIALIZED (
-    SELECT id
-    FROM durable.runs
-    WHERE id = ANY ($1::uuid[])
-      AND state = durable.running()
-    FOR NO KEY UPDATE SKIP LOCKED
-)
-SELECT
-    runs.id,
-    (locked_runs.id IS NOT NULL)::boolean AS locked
-FROM given
-JOIN durable.runs ON runs.id = given.run_id
-    AND runs.claim_id = given.claim_id
-    AND runs.state = durable.running()
-LEFT JOIN locked_runs ON locked_runs.id = runs.id
-`
-
-type HoldRunsParams struct {
-	Runs   []uuid.UUID
-	Claims []uuid.UUID
-}
-
-type HoldRunsRow struct {
-	ID     uuid.UUID
-	Locked bool
-}
-
-// Locks runs that are still their claims', as HoldRun does, and says of each whether it is locked
-// now; it waits for none. The others are not returned.
-// Index: runs_pkey. Locks: the runs, with SKIP LOCKED. Idempotent: a repeat returns the same.
-func (q *Queries) HoldRuns(ctx context.Context, arg HoldRunsParams) ([]HoldRunsRow, error) {
-	rows, err := q.db.Query(ctx, HoldRuns, arg.Runs, arg.Claims)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []HoldRunsRow
-	for rows.Next() {
-		var i HoldRunsRow
-		if err := rows.Scan(&i.ID, &i.Locked); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
