@@ -27,6 +27,7 @@ type Host struct {
 type Store interface {
 	store.Stepper
 	store.Caller
+	// Outcomes returns how runs have ended, in the order of the ids.
 	Outcomes(ctx context.Context, ids []store.RunID) ([]store.RunOutcome, error)
 }
 

@@ -90,6 +90,6 @@ func TestCallsOfManyShareCalls(t *testing.T) {
 		require.Equal(t, []int{1, many - 1}, db.reads)
 		require.Equal(t, []int{1, many - 1}, db.calls[:2])
 		require.Len(t, db.calls[2:], many-1, "each of them alone, as together they were refused")
-		require.Equal(t, 13*time.Second, time.Since(began).Truncate(time.Second), "alone, and at once")
+		require.Equal(t, 13*time.Second, time.Since(began).Truncate(time.Second), "alone, and without a pause")
 	})
 }

@@ -130,15 +130,6 @@ func claimCalls() map[string]func(*call) error {
 			}
 			return err
 		},
-		"Call": func(c *call) error {
-			holder, _, err := c.holder()
-			if err == nil {
-				child := c.newRun()
-				child.Queue += "-called"
-				err = c.store.Call(c.ctx, []store.Call{{Holder: holder, Name: "a", Children: []store.NewRun{child}}})
-			}
-			return err
-		},
 		"Heads": func(c *call) error { _, err := c.request(newWorker(c.name)); return err },
 		"Claim": func(c *call) error { _, _, err := c.holder(); return err },
 		"HandBack": func(c *call) error {
@@ -207,19 +198,18 @@ func stepCalls() map[string]func(*call) error {
 			_, err := c.store.EnqueueForDeaths(c.ctx, []store.DeathRun{{Death: 1 << 40, Run: c.newRun()}})
 			return err
 		},
-		"Waiters": func(c *call) error {
-			_, err := c.store.Waiters(c.ctx, store.NewRunID(), store.RunID{})
-			return err
-		},
+		"Waiters": func(c *call) error { _, err := c.store.Waiters(c.ctx, store.NewRunID(), store.RunID{}); return err },
 		"Holds": func(c *call) error { _, err := c.store.Holds(c.ctx); return err },
-		"Outcomes": func(c *call) error {
-			_, err := c.store.Outcomes(c.ctx, []store.RunID{store.NewRunID()})
-			return err
-		},
+		"Outcomes": func(c *call) error { _, err := c.store.Outcomes(c.ctx, []store.RunID{store.NewRunID()}); return err },
 		"Steps": func(c *call) error { _, err := store.StepsOf(c.ctx, c.store, store.NewRunID()); return err },
 		"RecordSteps": held(func(c *call, holder store.Holder) error {
 			_, err := c.store.RecordSteps(c.ctx, []store.NewStep{newStep(holder, "a", `1`)})
 			return err
+		}),
+		"Call": held(func(c *call, holder store.Holder) error {
+			child := c.newRun()
+			child.Queue += "-called"
+			return c.store.Call(c.ctx, []store.Call{{Holder: holder, Name: "a", Children: []store.NewRun{child}}})
 		}),
 		"BeginWait": held(func(c *call, holder store.Holder) error {
 			_, err := c.store.BeginWait(c.ctx, store.NewWait{Holder: holder, Name: "a", Kind: store.StepInput})

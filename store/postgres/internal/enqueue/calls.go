@@ -46,6 +46,9 @@ func (e *Enqueuer) Call(ctx context.Context, calls []store.Call) error {
 
 // insertCalls stores children, and then has the runs wait that call them.
 func (e *Enqueuer) insertCalls(ctx context.Context, tx pgx.Tx, calls []store.Call, set numbers.Places) (freed []store.LineID, err error) {
+	if err := e.db.Send(ctx, tx, e.db.GuardedFor(ctx, conn.HeldLimit)); err != nil {
+		return nil, err
+	}
 	existing := map[store.RunID]bool{}
 	stored := func(receipts []store.Receipt, more []store.LineID, err error) error {
 		for _, receipt := range receipts {
