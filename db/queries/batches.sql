@@ -107,7 +107,7 @@ WITH RECURSIVE changed AS (
 ), due AS (
     SELECT batches.id
     FROM durable.batches
-    WHERE batches.look_at <= clock_timestamp()
+    WHERE batches.look_at <= (SELECT clock_timestamp())
     ORDER BY batches.look_at
     LIMIT @most::int
 )
@@ -442,9 +442,10 @@ WHERE edges.waiter = @id::uuid
 ORDER BY edges.met, edges.name, edges.source
 LIMIT @most::int;
 
--- name: SweepBatches :exec
+-- name: SweepBatches :one
 -- Deletes ended batches whose retention has passed and that no unfinished run waits for, once
 -- their members belong to no batch any more: these are runs like others then.
+-- Returned is how many members and batches it was: none is left where it is zero.
 -- Index: batches_ended, edges_source, members_batch. Locks: batches, with SKIP LOCKED.
 -- Idempotent: a repeat finds them gone.
 WITH over AS MATERIALIZED (
@@ -466,7 +467,7 @@ WITH over AS MATERIALIZED (
             AND durable.is_unfinished(waiters.state)
       )
     ORDER BY batches.ended_at
-    LIMIT 100
+    LIMIT @batches::int
     FOR UPDATE SKIP LOCKED
 ), freed AS (
     DELETE FROM durable.members
@@ -476,12 +477,16 @@ WITH over AS MATERIALIZED (
         JOIN over ON over.id = members.batch
         LIMIT @most::int
     ))
+    RETURNING run_id
+), gone AS (
+    DELETE FROM durable.batches
+    USING over
+    WHERE batches.id = over.id
+      AND NOT EXISTS (
+          SELECT
+          FROM durable.members
+          WHERE members.batch = batches.id
+      )
+    RETURNING batches.id
 )
-DELETE FROM durable.batches
-USING over
-WHERE batches.id = over.id
-  AND NOT EXISTS (
-      SELECT
-      FROM durable.members
-      WHERE members.batch = batches.id
-  );
+SELECT ((SELECT count(*) FROM freed) + (SELECT count(*) FROM gone))::bigint AS pruned;

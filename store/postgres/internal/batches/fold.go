@@ -22,9 +22,11 @@ const (
 	foldedChanges  = 5000
 	// cancelledTogether bounds the members that one fold has cancelled of a batch.
 	cancelledTogether = 1000
-	// locked is when a fold looks again at a batch that another process has, or to which runs are
-	// being added.
+	// locked is when a fold looks again at a batch that another process has.
 	locked = 10 * time.Millisecond
+	// adding is when one looks again at a batch to be closed or cancelled to which runs are being
+	// added. It is written down each time, so it is rarer.
+	adding = 100 * time.Millisecond
 	// refused is when it looks again at one that the database refuses to change.
 	refused = time.Second
 )
@@ -187,9 +189,6 @@ func (f *folding) do(ctx context.Context, ids conn.UUIDs) error {
 		if err != nil {
 			return err
 		}
-		if len(got) < len(closing) {
-			f.wait = locked
-		}
 		for _, id := range got {
 			whole[id] = true
 		}
@@ -250,6 +249,9 @@ func (f *folding) decide(ctx context.Context, found []folded, whole map[uuid.UUI
 		}
 		d := rules.DecideBatch(one.Batch, one.now, whole[one.ID])
 		next := rules.BatchTimer(&d.Batch)
+		if !whole[one.ID] && rules.NeedsLock(&d.Batch, one.now) {
+			next = one.now.Add(adding)
+		}
 		if d.Cancelled && d.EndedAt == nil {
 			more, err := f.cancel(ctx, one)
 			if err != nil {

@@ -495,7 +495,7 @@ WITH RECURSIVE changed AS (
 ), due AS (
     SELECT batches.id
     FROM durable.batches
-    WHERE batches.look_at <= clock_timestamp()
+    WHERE batches.look_at <= (SELECT clock_timestamp())
     ORDER BY batches.look_at
     LIMIT $2::int
 )
@@ -1205,7 +1205,7 @@ func (q *Queries) ShareBatches(ctx context.Context, arg ShareBatchesParams) ([]S
 	return items, nil
 }
 
-const SweepBatches = `-- name: SweepBatches :exec
+const SweepBatches = `-- name: SweepBatches :one
 WITH over AS MATERIALIZED (
     SELECT batches.id
     FROM durable.batches
@@ -1225,7 +1225,7 @@ WITH over AS MATERIALIZED (
             AND durable.is_unfinished(waiters.state)
       )
     ORDER BY batches.ended_at
-    LIMIT 100
+    LIMIT $4::int
     FOR UPDATE SKIP LOCKED
 ), freed AS (
     DELETE FROM durable.members
@@ -1233,36 +1233,45 @@ WITH over AS MATERIALIZED (
         SELECT members.run_id
         FROM durable.members
         JOIN over ON over.id = members.batch
-        LIMIT $4::int
+        LIMIT $5::int
     ))
+    RETURNING run_id
+), gone AS (
+    DELETE FROM durable.batches
+    USING over
+    WHERE batches.id = over.id
+      AND NOT EXISTS (
+          SELECT
+          FROM durable.members
+          WHERE members.batch = batches.id
+      )
+    RETURNING batches.id
 )
-DELETE FROM durable.batches
-USING over
-WHERE batches.id = over.id
-  AND NOT EXISTS (
-      SELECT
-      FROM durable.members
-      WHERE members.batch = batches.id
-  )
+SELECT ((SELECT count(*) FROM freed) + (SELECT count(*) FROM gone))::bigint AS pruned
 `
 
 type SweepBatchesParams struct {
-	Least  int64
-	Kept   int64
-	Failed int64
-	Most   int32
+	Least   int64
+	Kept    int64
+	Failed  int64
+	Batches int32
+	Most    int32
 }
 
 // Deletes ended batches whose retention has passed and that no unfinished run waits for, once
 // their members belong to no batch any more: these are runs like others then.
+// Returned is how many members and batches it was: none is left where it is zero.
 // Index: batches_ended, edges_source, members_batch. Locks: batches, with SKIP LOCKED.
 // Idempotent: a repeat finds them gone.
-func (q *Queries) SweepBatches(ctx context.Context, arg SweepBatchesParams) error {
-	_, err := q.db.Exec(ctx, SweepBatches,
+func (q *Queries) SweepBatches(ctx context.Context, arg SweepBatchesParams) (int64, error) {
+	row := q.db.QueryRow(ctx, SweepBatches,
 		arg.Least,
 		arg.Kept,
 		arg.Failed,
+		arg.Batches,
 		arg.Most,
 	)
-	return err
+	var pruned int64
+	err := row.Scan(&pruned)
+	return pruned, err
 }

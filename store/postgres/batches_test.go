@@ -1,0 +1,117 @@
+package postgres_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/internal/pgtest"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+)
+
+// members are runs of a batch.
+func members(n int, b *store.NewBatch) []store.NewRun {
+	runs := newRuns(n)
+	for i := range runs {
+		runs[i].Batch = b
+	}
+	return runs
+}
+
+// end ends runs by hand, in a state.
+func (o opened) end(t *testing.T, conn *pgx.Conn, state store.State, runs ...store.NewRun) {
+	t.Helper()
+	for i := range runs {
+		o.exec(t, conn, "delete from ready where run_id = $1", runs[i].ID)
+		o.exec(t, conn, "update runs set state = $1, finished_at = now() where id = $2", int(state), runs[i].ID)
+	}
+}
+
+// Fail fast cancels a batch also when its member has failed while a transaction was adding runs to
+// it, and that transaction then changes nothing.
+func TestFailFastIsNotForgottenBesideATransactionThatIsRolledBack(t *testing.T) {
+	t.Parallel()
+	db := openStore(t, "")
+	b := &store.NewBatch{ID: store.NewRunID(), Name: "pages", OpenFor: time.Hour, FailFast: true}
+	runs := members(2, b)
+	_, err := db.Enqueue(t.Context(), runs...)
+	require.NoError(t, err)
+	adding, err := connect(t, db.url).Begin(t.Context())
+	require.NoError(t, err)
+	_, err = db.WithTx(adding).Enqueue(t.Context(), members(1, b)...)
+	require.NoError(t, err)
+	conn := connect(t, db.url)
+	db.exec(t, conn, "set search_path = "+db.schema)
+	db.end(t, conn, store.Dead, runs[0])
+	failed := func() bool {
+		_, err := db.Release(t.Context(), store.ReleaseRequest{Limit: 10})
+		require.NoError(t, err)
+		got, err := db.Batch(t.Context(), b.ID)
+		require.NoError(t, err)
+		require.False(t, got.Cancelled)
+		return got.FailedAt != nil
+	}
+	require.Eventually(t, failed, 20*time.Second, 10*time.Millisecond)
+	require.NoError(t, adding.Rollback(t.Context()))
+	require.Eventually(t, func() bool {
+		_, err := db.Release(t.Context(), store.ReleaseRequest{Limit: 10})
+		require.NoError(t, err)
+		got, err := db.Batch(t.Context(), b.ID)
+		require.NoError(t, err)
+		return got.State == store.BatchCancelled && got.Counts == store.BatchCounts{Members: 2, Dead: 1, Cancelled: 1}
+	}, 20*time.Second, 10*time.Millisecond)
+}
+
+// One sweep deletes all batches that are over, however many there are: they may end faster than
+// sweeps come.
+func TestASweepDeletesAllBatchesThatAreOver(t *testing.T) {
+	t.Parallel()
+	db := openStore(t, "")
+	conn := connect(t, db.url)
+	db.exec(t, conn, "set search_path = "+db.schema)
+	var runs []store.NewRun
+	for range 250 {
+		runs = append(runs, members(2, &store.NewBatch{ID: store.NewRunID(), Name: "pages"})...)
+	}
+	_, err := db.Enqueue(t.Context(), runs...)
+	require.NoError(t, err)
+	db.exec(t, conn, "delete from ready")
+	db.exec(t, conn, "update runs set state = 2, finished_at = now()")
+	require.Eventually(t, func() bool {
+		_, err := db.Release(t.Context(), store.ReleaseRequest{Limit: 10})
+		require.NoError(t, err)
+		return db.count(t, conn, "select count(*) from batches where state = 0") == 0
+	}, 20*time.Second, time.Millisecond)
+	db.exec(t, conn, "update batches set ended_at = ended_at - interval '30 hours'")
+	sweep(t, db, sweeper())
+	require.Zero(t, db.count(t, conn, "select count(*) from batches"))
+	require.Zero(t, db.count(t, conn, "select count(*) from members"))
+}
+
+// batchRows lays down open batches from one number to another, at which it is time to look tomorrow.
+func batchRows(t *testing.T, db opened, conn *pgx.Conn, from, to int) {
+	t.Helper()
+	db.exec(t, conn, fmt.Sprintf("insert into batches (id, name, closed, fail_fast, members, look_at, ends_by) select gen_random_uuid(), 'b', true, false, 2, t, t from generate_series(%d, %d) i, "+
+		"lateral (select now() + interval '1 day' + i * interval '1 second' as t) at", from, to-1))
+}
+
+// Workers ask many times a second which batches they have to look at. That does not cost more the
+// more batches have an instant by which they must have ended.
+func TestBatchesWithTimersAreFoundByTheirIndex(t *testing.T) {
+	t.Parallel()
+	db := openFresh(t, pgtest.Server(t))
+	conn := connect(t, db.url)
+	db.exec(t, conn, "set search_path = "+db.schema+"; set enable_seqscan = off; set enable_bitmapscan = off; set jit = off; set plan_cache_mode = force_generic_plan")
+	db.exec(t, conn, "prepare one as "+asSent(t, queries.ChangedBatches, db.schema+"."))
+	cost := func() int {
+		return explained(t, conn, "execute one ('00000000-0000-0000-0000-000000000000', 64)")
+	}
+	batchRows(t, db, conn, 0, 100)
+	few := cost()
+	batchRows(t, db, conn, 100, manyWaiting(t))
+	require.LessOrEqual(t, cost(), 3*few+20)
+}
