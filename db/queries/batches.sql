@@ -229,15 +229,15 @@ WHERE id = @id::uuid;
 
 -- name: CancelMembers :many
 -- After FoldedBatches, in its transaction: has members of a cancelled batch cancelled, from its
--- cursor on. Fewer than asked for: these were the last.
+-- cursor on. Fewer than asked for: these were the last. Bounds as in MembersOf.
 -- Index: members_batch, batches_pkey. Locks: the batch, which the transaction has.
 -- Idempotent: the cursor moves; a run that has ended is left alone.
 WITH portion AS MATERIALIZED (
     SELECT members.run_id
     FROM durable.members
-    WHERE members.batch = @id::uuid
-      AND members.run_id > @after::uuid
-    ORDER BY members.run_id
+    WHERE (members.batch, members.run_id) > (@id::uuid, @after::uuid)
+      AND (members.batch, members.run_id) <= (@id::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+    ORDER BY members.batch, members.run_id
     LIMIT @most::int
 ), noted AS (
     INSERT INTO durable.notices (run_id, kind)
@@ -382,21 +382,27 @@ ORDER BY id DESC
 LIMIT @most::int;
 
 -- name: MembersOf :many
--- Index: members_batch, runs_pkey, problems_pkey. Locks: none.
+-- Bounds of both columns, because the planner would otherwise walk through the members of other
+-- batches by their ids. Index: members_batch, runs_pkey, problems_pkey. Locks: none.
+WITH portion AS MATERIALIZED (
+    SELECT members.run_id
+    FROM durable.members
+    WHERE (members.batch, members.run_id) > (@batch::uuid, @after::uuid)
+      AND (members.batch, members.run_id) <= (@batch::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+    ORDER BY members.batch, members.run_id
+    LIMIT @most::int
+)
 SELECT
     runs.id,
     lanes.job,
     runs.state,
     coalesce(runs.result::text, '')::text AS result,
     coalesce(problems.reason, '')::text AS reason
-FROM durable.members
-JOIN durable.runs ON runs.id = members.run_id
+FROM portion
+JOIN durable.runs ON runs.id = portion.run_id
 JOIN durable.lanes ON lanes.id = abs(runs.lane)
 LEFT JOIN durable.problems ON problems.run_id = runs.id
-WHERE members.batch = @batch::uuid
-  AND members.run_id > @after::uuid
-ORDER BY members.run_id
-LIMIT @most::int;
+ORDER BY runs.id;
 
 -- name: EdgesToBatches :many
 -- After LockNoticed in its transaction: which batches its runs wait for as dependents that have
@@ -472,9 +478,14 @@ WITH over AS MATERIALIZED (
 ), freed AS (
     DELETE FROM durable.members
     WHERE run_id = ANY (ARRAY(
-        SELECT members.run_id
-        FROM durable.members
-        JOIN over ON over.id = members.batch
+        SELECT portion.run_id
+        FROM over,
+        LATERAL (
+            SELECT members.run_id
+            FROM durable.members
+            WHERE members.batch = over.id
+            LIMIT @most::int
+        ) portion
         LIMIT @most::int
     ))
     RETURNING run_id

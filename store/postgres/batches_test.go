@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -114,4 +115,101 @@ func TestBatchesWithTimersAreFoundByTheirIndex(t *testing.T) {
 	few := cost()
 	batchRows(t, db, conn, 100, manyWaiting(t))
 	require.LessOrEqual(t, cost(), 3*few+20)
+}
+
+// A fold takes a part of the changes of a batch, and runs that were added from outside may be in the
+// rest: counts that agree are no end before nothing is left.
+func TestABatchHasNotEndedWhileChangesOfItAreLeft(t *testing.T) {
+	t.Parallel()
+	db := openStore(t, "")
+	conn := connect(t, db.url)
+	db.exec(t, conn, "set search_path = "+db.schema)
+	b := &store.NewBatch{ID: store.NewRunID(), Name: "pages", OpenFor: time.Hour}
+	after := newRuns(1)
+	after[0].DependsOn = []store.Condition{{Want: store.WantEnded, Batches: []store.NewBatch{*b}}}
+	_, err := db.Enqueue(t.Context(), after...)
+	require.NoError(t, err)
+	db.exec(t, conn, "insert into batch_changes (batch, members, succeeded) select $1, 1, 1 from generate_series(1, 5000)", b.ID)
+	runs := members(1, b)
+	_, err = db.Enqueue(t.Context(), runs...)
+	require.NoError(t, err)
+	require.NoError(t, db.CloseBatch(t.Context(), b.ID))
+	release := func() store.Batch {
+		_, err := db.Release(t.Context(), store.ReleaseRequest{Limit: 10})
+		require.NoError(t, err)
+		got, err := db.Batch(t.Context(), b.ID)
+		require.NoError(t, err)
+		return got
+	}
+	for range 3 {
+		got := release()
+		require.Equal(t, store.BatchRunning, got.State)
+		require.Nil(t, got.EndedAt)
+		require.Equal(t, store.BatchCounts{Members: 5001, Succeeded: 5000}, got.Counts)
+	}
+	db.end(t, conn, store.Succeeded, runs...)
+	require.Eventually(t, func() bool { return release().State == store.BatchSucceeded }, 20*time.Second, time.Millisecond)
+}
+
+// ofBatches are the statements that walk through members, for a batch of two.
+func ofBatches() []planned {
+	const batch, first = "'00000000-0000-7000-8003-000000000000'", "'00000000-0000-0000-0000-000000000000'"
+	return []planned{
+		{"MembersOf", queries.MembersOf, batch + ", " + first + ", 1001"},
+		{"CancelMembers", queries.CancelMembers, batch + ", " + first + ", 1000"},
+		{"FoldChanges", queries.FoldChanges, "array[" + batch + "]::uuid[], 5000"},
+		{"FoldedBatches", queries.FoldedBatches, "array[" + batch + "]::uuid[]"},
+		{"BatchesByID", queries.BatchesByID, "array[" + batch + "]::uuid[]"},
+		{"SweepBatches", queries.SweepBatches, "0, 0, 0, 1000, 5000"},
+	}
+}
+
+// memberRows lays down members of one batch from one number to another, with a change for each. The
+// batch is not over.
+func memberRows(t *testing.T, db opened, conn *pgx.Conn, from, to int) {
+	t.Helper()
+	ids := strings.NewReplacer("RUN", fmt.Sprintf(waiterID, "i"), "BATCH", "'00000000-0000-7000-8004-000000000000'::uuid", "NUMBERS", fmt.Sprintf("generate_series(%d, %d) i", from, to-1))
+	for _, sql := range []string{
+		"insert into runs (id, due_at, lane, max_attempts, args, links) select RUN, 'tomorrow', 1, 3, '{}', 4 from NUMBERS",
+		"insert into members (run_id, batch) select RUN, BATCH from NUMBERS",
+		"insert into batch_changes (batch, members) select BATCH, 1 from NUMBERS",
+	} {
+		db.exec(t, conn, ids.Replace(sql))
+	}
+}
+
+// What is done with a small batch that is over does not cost more the more members others have: where
+// nothing was ever analyzed, where all was, and where all was read into indexes.
+func TestMembersOfABatchAreFoundByTheirIndex(t *testing.T) {
+	t.Parallel()
+	for _, analyzed := range []string{"", "analyze", "vacuum analyze"} {
+		t.Run("after "+analyzed, func(t *testing.T) {
+			t.Parallel()
+			db := openFresh(t, pgtest.Server(t))
+			_, err := db.Enqueue(t.Context(), newRuns(1)...)
+			require.NoError(t, err)
+			conn := connect(t, db.url)
+			db.exec(t, conn, "set search_path = "+db.schema+"; set enable_seqscan = off; set enable_bitmapscan = off; set jit = off; set plan_cache_mode = force_generic_plan")
+			db.exec(t, conn, "insert into batches (id, name, closed, fail_fast, members, succeeded, state, ended_at, cursor) "+
+				"values ('00000000-0000-7000-8003-000000000000', 'small', true, false, 2, 2, 1, now() - interval '1 day', '00000000-0000-0000-0000-000000000000'), "+
+				"('00000000-0000-7000-8004-000000000000', 'large', true, false, 2, 0, 0, null, null)")
+			db.exec(t, conn, "insert into members (run_id, batch) select gen_random_uuid(), '00000000-0000-7000-8003-000000000000' from generate_series(1, 2)")
+			memberRows(t, db, conn, 0, manyWaiting(t))
+			if analyzed != "" {
+				for _, table := range []string{"runs", "members", "batches", "batch_changes"} {
+					db.exec(t, conn, analyzed+" "+table)
+				}
+			}
+			for _, one := range ofBatches() {
+				tx, err := conn.Begin(t.Context())
+				require.NoError(t, err)
+				db.exec(t, conn, "prepare one as "+asSent(t, one.statement, db.schema+"."))
+				blocks := explained(t, conn, "execute one ("+one.arguments+")")
+				t.Logf("%s: %d blocks", one.name, blocks)
+				require.LessOrEqual(t, blocks, 60, one.name)
+				require.NoError(t, tx.Rollback(t.Context()))
+				db.exec(t, conn, "deallocate one")
+			}
+		})
+	}
 }

@@ -426,9 +426,9 @@ const CancelMembers = `-- name: CancelMembers :many
 WITH portion AS MATERIALIZED (
     SELECT members.run_id
     FROM durable.members
-    WHERE members.batch = $1::uuid
-      AND members.run_id > $2::uuid
-    ORDER BY members.run_id
+    WHERE (members.batch, members.run_id) > ($1::uuid, $2::uuid)
+      AND (members.batch, members.run_id) <= ($1::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+    ORDER BY members.batch, members.run_id
     LIMIT $3::int
 ), noted AS (
     INSERT INTO durable.notices (run_id, kind)
@@ -450,7 +450,7 @@ type CancelMembersParams struct {
 }
 
 // After FoldedBatches, in its transaction: has members of a cancelled batch cancelled, from its
-// cursor on. Fewer than asked for: these were the last.
+// cursor on. Fewer than asked for: these were the last. Bounds as in MembersOf.
 // Index: members_batch, batches_pkey. Locks: the batch, which the transaction has.
 // Idempotent: the cursor moves; a run that has ended is left alone.
 func (q *Queries) CancelMembers(ctx context.Context, arg CancelMembersParams) ([]int64, error) {
@@ -991,20 +991,25 @@ func (q *Queries) MakeBatches(ctx context.Context, arg MakeBatchesParams) ([]uui
 }
 
 const MembersOf = `-- name: MembersOf :many
+WITH portion AS MATERIALIZED (
+    SELECT members.run_id
+    FROM durable.members
+    WHERE (members.batch, members.run_id) > ($1::uuid, $2::uuid)
+      AND (members.batch, members.run_id) <= ($1::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+    ORDER BY members.batch, members.run_id
+    LIMIT $3::int
+)
 SELECT
     runs.id,
     lanes.job,
     runs.state,
     coalesce(runs.result::text, '')::text AS result,
     coalesce(problems.reason, '')::text AS reason
-FROM durable.members
-JOIN durable.runs ON runs.id = members.run_id
+FROM portion
+JOIN durable.runs ON runs.id = portion.run_id
 JOIN durable.lanes ON lanes.id = abs(runs.lane)
 LEFT JOIN durable.problems ON problems.run_id = runs.id
-WHERE members.batch = $1::uuid
-  AND members.run_id > $2::uuid
-ORDER BY members.run_id
-LIMIT $3::int
+ORDER BY runs.id
 `
 
 type MembersOfParams struct {
@@ -1021,7 +1026,8 @@ type MembersOfRow struct {
 	Reason string
 }
 
-// Index: members_batch, runs_pkey, problems_pkey. Locks: none.
+// Bounds of both columns, because the planner would otherwise walk through the members of other
+// batches by their ids. Index: members_batch, runs_pkey, problems_pkey. Locks: none.
 func (q *Queries) MembersOf(ctx context.Context, arg MembersOfParams) ([]MembersOfRow, error) {
 	rows, err := q.db.Query(ctx, MembersOf, arg.Batch, arg.After, arg.Most)
 	if err != nil {
@@ -1230,9 +1236,14 @@ WITH over AS MATERIALIZED (
 ), freed AS (
     DELETE FROM durable.members
     WHERE run_id = ANY (ARRAY(
-        SELECT members.run_id
-        FROM durable.members
-        JOIN over ON over.id = members.batch
+        SELECT portion.run_id
+        FROM over,
+        LATERAL (
+            SELECT members.run_id
+            FROM durable.members
+            WHERE members.batch = over.id
+            LIMIT $5::int
+        ) portion
         LIMIT $5::int
     ))
     RETURNING run_id
