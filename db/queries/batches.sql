@@ -84,7 +84,8 @@ WHERE id = @id::uuid
   AND coalesce(links, 0) & durable.link_awaited() = 0;
 
 -- name: ChangedBatches :many
--- Batches after a cursor whose counts have changed, and those at which it is time to look.
+-- Batches after a cursor whose counts have changed, in order, and those at which it is time to
+-- look. One may be both.
 -- Index: batch_changes_batch, one probe for each; batches_look. Locks: none.
 WITH RECURSIVE changed AS (
     (
@@ -111,9 +112,14 @@ WITH RECURSIVE changed AS (
     ORDER BY batches.look_at
     LIMIT @most::int
 )
-(SELECT changed.batch::uuid AS id FROM changed WHERE changed.batch IS NOT NULL LIMIT @most::int)
-UNION
-SELECT due.id FROM due;
+(
+    SELECT changed.batch::uuid AS id, true AS changed
+    FROM changed
+    WHERE changed.batch IS NOT NULL
+    LIMIT @most::int
+)
+UNION ALL
+SELECT due.id, false FROM due;
 
 -- name: NextBatch :many
 -- How long it is until it is time to look at a batch, in microseconds.

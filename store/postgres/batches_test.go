@@ -213,3 +213,27 @@ func TestMembersOfABatchAreFoundByTheirIndex(t *testing.T) {
 		})
 	}
 }
+
+// Batches that stay due, as other transactions keep them locked, are in no other's way.
+func TestBatchesThatStayDueAreInNoOthersWay(t *testing.T) {
+	t.Parallel()
+	db := openStore(t, "")
+	conn, locking := connect(t, db.url), connect(t, db.url)
+	db.exec(t, conn, "set search_path = "+db.schema)
+	b := &store.NewBatch{ID: store.NewRunID(), Name: "pages"}
+	runs := members(2, b)
+	_, err := db.Enqueue(t.Context(), runs...)
+	require.NoError(t, err)
+	db.exec(t, conn, "insert into batches (id, name, closed, fail_fast, look_at) select ('ffffffff-ffff-7000-8000-' || lpad(i::text, 12, '0'))::uuid, 'locked', true, false, now() "+
+		"from generate_series(1, 100) i")
+	db.exec(t, locking, "begin; select from %s.batches where name = 'locked' for update")
+	for i := range runs {
+		db.end(t, conn, store.Succeeded, runs[i])
+		require.Eventually(t, func() bool {
+			_, err := db.Release(t.Context(), store.ReleaseRequest{Limit: 10})
+			require.NoError(t, err)
+			return db.count(t, conn, "select succeeded::int from batches where name = 'pages'") == i+1
+		}, 5*time.Second, 10*time.Millisecond)
+	}
+	db.exec(t, locking, "rollback")
+}

@@ -1,7 +1,6 @@
 package batches
 
 import (
-	"bytes"
 	"context"
 	"slices"
 	"time"
@@ -65,15 +64,31 @@ func (s *Batches) failed(err error) error {
 	return s.db.Fail("fold batches", err)
 }
 
-// changed returns batches to be folded. Where there are more of them than one fold takes, the next
-// one continues behind them. Idle workers ask, over a connection that they have anyway.
+// changed returns batches to be folded. Where more have changed than one fold takes, the next one
+// continues behind them, whichever others are due. Idle workers ask, over a connection that they have
+// anyway.
 func (s *Batches) changed(ctx context.Context) (ids conn.UUIDs, next time.Duration, err error) {
 	s.mu.Lock()
 	after := s.after
 	s.mu.Unlock()
+	var last uuid.UUID
+	changes := 0
 	b := s.db.Hot(ctx)
 	b.Add(queries.ChangedBatches, after, int32(foldedTogether)).Query(func(rows pgx.Rows) error {
-		return conn.ScanIDs(rows, func(id uuid.UUID) { ids = append(ids, id) })
+		for rows.Next() {
+			var id uuid.UUID
+			var changed bool
+			if err := rows.Scan(&id, &changed); err != nil {
+				return err
+			}
+			if changed {
+				changes, last = changes+1, id
+			}
+			if !slices.Contains(ids, id) {
+				ids = append(ids, id)
+			}
+		}
+		return rows.Err()
 	})
 	addNext(b, &next)
 	if err := s.db.Send(ctx, s.db.Engine, b); err != nil {
@@ -82,8 +97,8 @@ func (s *Batches) changed(ctx context.Context) (ids conn.UUIDs, next time.Durati
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case len(ids) >= foldedTogether:
-		s.after = slices.MaxFunc(ids, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
+	case changes >= foldedTogether:
+		s.after = last
 	case after != uuid.Nil:
 		s.after, next = uuid.Nil, 0
 	}

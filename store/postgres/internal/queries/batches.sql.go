@@ -499,9 +499,14 @@ WITH RECURSIVE changed AS (
     ORDER BY batches.look_at
     LIMIT $2::int
 )
-(SELECT changed.batch::uuid AS id FROM changed WHERE changed.batch IS NOT NULL LIMIT $2::int)
-UNION
-SELECT due.id FROM due
+(
+    SELECT changed.batch::uuid AS id, true AS changed
+    FROM changed
+    WHERE changed.batch IS NOT NULL
+    LIMIT $2::int
+)
+UNION ALL
+SELECT due.id, false FROM due
 `
 
 type ChangedBatchesParams struct {
@@ -509,21 +514,27 @@ type ChangedBatchesParams struct {
 	Most  int32
 }
 
-// Batches after a cursor whose counts have changed, and those at which it is time to look.
+type ChangedBatchesRow struct {
+	ID      uuid.UUID
+	Changed bool
+}
+
+// Batches after a cursor whose counts have changed, in order, and those at which it is time to
+// look. One may be both.
 // Index: batch_changes_batch, one probe for each; batches_look. Locks: none.
-func (q *Queries) ChangedBatches(ctx context.Context, arg ChangedBatchesParams) ([]uuid.UUID, error) {
+func (q *Queries) ChangedBatches(ctx context.Context, arg ChangedBatchesParams) ([]ChangedBatchesRow, error) {
 	rows, err := q.db.Query(ctx, ChangedBatches, arg.After, arg.Most)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []uuid.UUID
+	var items []ChangedBatchesRow
 	for rows.Next() {
-		var id uuid.UUID
-		if err := rows.Scan(&id); err != nil {
+		var i ChangedBatchesRow
+		if err := rows.Scan(&i.ID, &i.Changed); err != nil {
 			return nil, err
 		}
-		items = append(items, id)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
