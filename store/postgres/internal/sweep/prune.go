@@ -82,7 +82,7 @@ const (
 )
 
 // pruneBatches deletes ended batches that are no longer kept, and frees their members first, which
-// the sweep then deletes as it does other runs. It goes on while it finds some: batches may end
+// the sweep then deletes as it does other runs. It continues while it finds some: batches may end
 // faster than sweeps come.
 func (s *Sweeper) pruneBatches(ctx context.Context, step *sweeping) {
 	kept := conn.Micro(rules.BatchKept(&store.Batch{State: store.BatchSucceeded}, step.request))
