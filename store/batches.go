@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -124,8 +125,18 @@ type BatchFilter struct {
 	Limit  int          // 1 to LargestPage; zero means 50
 }
 
-// Most is how many batches a page has.
-func (f *BatchFilter) Most() (int, error) { return most(f.Limit, defaultPage, LargestPage) }
+// Most is how many batches a page has. It reports what is wrong with the filter.
+func (f *BatchFilter) Most() (int, error) {
+	if len(f.Name) > longestWord || !storable.IsText(f.Name) {
+		return 0, fmt.Errorf("%w: batches named %q: want at most %d bytes of text without NUL", ErrInvalid, storable.Clip(f.Name, 150), longestWord)
+	}
+	for _, state := range f.States {
+		if !slices.Contains(BatchStates(), state) {
+			return 0, fmt.Errorf("%w: %v is not the state of a batch", ErrInvalid, state)
+		}
+	}
+	return most(f.Limit, defaultPage, LargestPage)
+}
 
 // BatchCancel asks for a batch to be cancelled.
 type BatchCancel struct {

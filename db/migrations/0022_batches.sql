@@ -60,6 +60,14 @@ begin
         where members.run_id = new.id and new.state <> old.state;
     end if;
     if new.state < 2 then
+        insert into durable.notices (run_id, kind)
+        select members.run_id, 4
+        from durable.members
+        join durable.batches on batches.id = members.batch
+        where new.links & 4 <> 0
+          and members.run_id = new.id
+          and batches.cancelling
+          and batches.ended_at is null;
         return null;
     end if;
     if new.links & 1 <> 0 then

@@ -84,7 +84,8 @@ WHERE id = @id::uuid
   AND coalesce(links, 0) & durable.link_awaited() = 0;
 
 -- name: ChangedBatches :many
--- Batches after a cursor whose counts have changed, and those at which it is time to look.
+-- Batches after a cursor whose counts have changed, in order, and those at which it is time to
+-- look. One may be both.
 -- Index: batch_changes_batch, one probe for each; batches_look. Locks: none.
 WITH RECURSIVE changed AS (
     (
@@ -107,13 +108,18 @@ WITH RECURSIVE changed AS (
 ), due AS (
     SELECT batches.id
     FROM durable.batches
-    WHERE batches.look_at <= clock_timestamp()
+    WHERE batches.look_at <= (SELECT clock_timestamp())
     ORDER BY batches.look_at
     LIMIT @most::int
 )
-(SELECT changed.batch::uuid AS id FROM changed WHERE changed.batch IS NOT NULL LIMIT @most::int)
-UNION
-SELECT due.id FROM due;
+(
+    SELECT changed.batch::uuid AS id, true AS changed
+    FROM changed
+    WHERE changed.batch IS NOT NULL
+    LIMIT @most::int
+)
+UNION ALL
+SELECT due.id, false FROM due;
 
 -- name: NextBatch :many
 -- How long it is until it is time to look at a batch, in microseconds.
@@ -229,15 +235,15 @@ WHERE id = @id::uuid;
 
 -- name: CancelMembers :many
 -- After FoldedBatches, in its transaction: has members of a cancelled batch cancelled, from its
--- cursor on. Fewer than asked for: these were the last.
+-- cursor on. Fewer than asked for: these were the last. Bounds as in MembersOf.
 -- Index: members_batch, batches_pkey. Locks: the batch, which the transaction has.
 -- Idempotent: the cursor moves; a run that has ended is left alone.
 WITH portion AS MATERIALIZED (
     SELECT members.run_id
     FROM durable.members
-    WHERE members.batch = @id::uuid
-      AND members.run_id > @after::uuid
-    ORDER BY members.run_id
+    WHERE (members.batch, members.run_id) > (@id::uuid, @after::uuid)
+      AND (members.batch, members.run_id) <= (@id::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+    ORDER BY members.batch, members.run_id
     LIMIT @most::int
 ), noted AS (
     INSERT INTO durable.notices (run_id, kind)
@@ -382,21 +388,27 @@ ORDER BY id DESC
 LIMIT @most::int;
 
 -- name: MembersOf :many
--- Index: members_batch, runs_pkey, problems_pkey. Locks: none.
+-- Bounds of both columns, because the planner would otherwise walk through the members of other
+-- batches by their ids. Index: members_batch, runs_pkey, problems_pkey. Locks: none.
+WITH portion AS MATERIALIZED (
+    SELECT members.run_id
+    FROM durable.members
+    WHERE (members.batch, members.run_id) > (@batch::uuid, @after::uuid)
+      AND (members.batch, members.run_id) <= (@batch::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+    ORDER BY members.batch, members.run_id
+    LIMIT @most::int
+)
 SELECT
     runs.id,
     lanes.job,
     runs.state,
     coalesce(runs.result::text, '')::text AS result,
     coalesce(problems.reason, '')::text AS reason
-FROM durable.members
-JOIN durable.runs ON runs.id = members.run_id
+FROM portion
+JOIN durable.runs ON runs.id = portion.run_id
 JOIN durable.lanes ON lanes.id = abs(runs.lane)
 LEFT JOIN durable.problems ON problems.run_id = runs.id
-WHERE members.batch = @batch::uuid
-  AND members.run_id > @after::uuid
-ORDER BY members.run_id
-LIMIT @most::int;
+ORDER BY runs.id;
 
 -- name: EdgesToBatches :many
 -- After LockNoticed in its transaction: which batches its runs wait for as dependents that have
@@ -442,9 +454,10 @@ WHERE edges.waiter = @id::uuid
 ORDER BY edges.met, edges.name, edges.source
 LIMIT @most::int;
 
--- name: SweepBatches :exec
+-- name: SweepBatches :one
 -- Deletes ended batches whose retention has passed and that no unfinished run waits for, once
 -- their members belong to no batch any more: these are runs like others then.
+-- Returned is how many members and batches it was: none is left where it is zero.
 -- Index: batches_ended, edges_source, members_batch. Locks: batches, with SKIP LOCKED.
 -- Idempotent: a repeat finds them gone.
 WITH over AS MATERIALIZED (
@@ -466,22 +479,31 @@ WITH over AS MATERIALIZED (
             AND durable.is_unfinished(waiters.state)
       )
     ORDER BY batches.ended_at
-    LIMIT 100
+    LIMIT @batches::int
     FOR UPDATE SKIP LOCKED
 ), freed AS (
     DELETE FROM durable.members
     WHERE run_id = ANY (ARRAY(
-        SELECT members.run_id
-        FROM durable.members
-        JOIN over ON over.id = members.batch
+        SELECT portion.run_id
+        FROM over,
+        LATERAL (
+            SELECT members.run_id
+            FROM durable.members
+            WHERE members.batch = over.id
+            LIMIT @most::int
+        ) portion
         LIMIT @most::int
     ))
+    RETURNING run_id
+), gone AS (
+    DELETE FROM durable.batches
+    USING over
+    WHERE batches.id = over.id
+      AND NOT EXISTS (
+          SELECT
+          FROM durable.members
+          WHERE members.batch = batches.id
+      )
+    RETURNING batches.id
 )
-DELETE FROM durable.batches
-USING over
-WHERE batches.id = over.id
-  AND NOT EXISTS (
-      SELECT
-      FROM durable.members
-      WHERE members.batch = batches.id
-  );
+SELECT ((SELECT count(*) FROM freed) + (SELECT count(*) FROM gone))::bigint AS pruned;

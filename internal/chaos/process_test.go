@@ -72,6 +72,7 @@ func TestMain(m *testing.M) {
 		registerJourney(app)
 		registerShipment(app)
 		registerMortal(app)
+		registerBatches(app)
 		return nil
 	})
 }

@@ -28,13 +28,18 @@ func TestWhatHandlersRecordKeepsToItsIndexes(t *testing.T) {
 	}
 	read := func() (tables int) {
 		t.Helper()
-		require.NoError(t, conn.QueryRow(t.Context(), "select sum(seq_scan) from pg_stat_user_tables where relname in ('steps', 'inputs', 'edges', 'notices')").Scan(&tables))
+		require.NoError(t, conn.QueryRow(t.Context(), "select sum(seq_scan) from pg_stat_user_tables where relname in ('steps', 'inputs', 'edges', 'notices', 'batches', 'members', 'batch_changes')").Scan(&tables))
 		return tables
 	}
 	_, err := db.Enqueue(t.Context(), newRuns(1)...)
 	require.NoError(t, err)
 	request, runs := claim(t, db, worker("w"), 1, time.Minute)
 	waitingRows(t, db, conn, 0, 40)
+	batch := &store.NewBatch{ID: store.NewRunID(), Name: "pages"}
+	_, err = db.Enqueue(t.Context(), members(1, batch)...)
+	require.NoError(t, err)
+	batchRows(t, db, conn, 0, 40)
+	db.exec(t, conn, "insert into batch_changes (batch) select gen_random_uuid() from generate_series(1, 40)")
 	db.exec(t, conn, "analyze")
 	db.Close()
 	alone()
@@ -53,6 +58,12 @@ func TestWhatHandlersRecordKeepsToItsIndexes(t *testing.T) {
 	_, err = working.Outcomes(ctx, []store.RunID{holder.Run})
 	require.NoError(t, err)
 	_, err = working.Links(ctx, holder.Run)
+	require.NoError(t, err)
+	_, err = working.Batch(ctx, batch.ID)
+	require.NoError(t, err)
+	_, err = working.Batches(ctx, store.BatchFilter{Name: "pages"})
+	require.NoError(t, err)
+	_, err = working.Members(ctx, batch.ID, store.RunID{}, 10)
 	require.NoError(t, err)
 	_, err = working.Release(ctx, store.ReleaseRequest{Limit: 10, Look: []store.Look{
 		{Run: holder.Run, Name: "first", Kind: store.StepInput}, {Run: holder.Run, Name: "first", Kind: store.StepChildren}}})

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -282,6 +283,9 @@ func batchRefused(t *testing.T, f *fixture) {
 		"unknown":    {[]store.NewRun{beside, newRun(memberOf(&store.NewBatch{ID: store.NewRunID()}))}, store.ErrNotFound},
 		"condition":  {[]store.NewRun{beside, newRun(onBatch(store.WantEnded, &store.NewBatch{ID: store.NewRunID()}))}, store.ErrNotFound},
 		"without id": {[]store.NewRun{beside, newRun(memberOf(&store.NewBatch{Name: "x"}))}, store.ErrInvalid},
+		"NUL":        {[]store.NewRun{beside, newRun(memberOf(newBatch(func(b *store.NewBatch) { b.Name = "a\x00" })))}, store.ErrInvalid},
+		"no text":    {[]store.NewRun{beside, newRun(memberOf(newBatch(func(b *store.NewBatch) { b.Name = "a\xff" })))}, store.ErrInvalid},
+		"long name":  {[]store.NewRun{beside, newRun(memberOf(newBatch(func(b *store.NewBatch) { b.Name = strings.Repeat("a", 10<<20) })))}, store.ErrInvalid},
 		"control":    {[]store.NewRun{beside, newRun(memberOf(newBatch(func(b *store.NewBatch) { b.Name = "a\x1b[31m" })))}, store.ErrInvalid},
 		"past":       {[]store.NewRun{beside, newRun(memberOf(newBatch(func(b *store.NewBatch) { b.EndsWithin = -1 })))}, store.ErrInvalid},
 		"holders":    {[]store.NewRun{beside, newRun(memberOf(&store.NewBatch{Holders: true}))}, store.ErrConflict},
@@ -371,6 +375,14 @@ func batchListed(t *testing.T, f *fixture) {
 	} {
 		if !sameRuns(list[0], list[1]) {
 			t.Errorf("%s: listed %v, want %v", what, list[0], list[1])
+		}
+	}
+	for what, filter := range map[string]store.BatchFilter{
+		"a name with NUL": {Name: "a\x00"}, "a name that is no text": {Name: "\xff"}, "a long name": {Name: strings.Repeat("a", 10<<20)},
+		"an unknown state": {States: []store.BatchState{77}}, "a limit": {Limit: store.LargestPage + 1},
+	} {
+		if _, err := f.store.Batches(f.ctx, filter); !errors.Is(err, store.ErrInvalid) || len(err.Error()) > 1000 {
+			t.Errorf("%s: %v, want ErrInvalid", what, err)
 		}
 	}
 	page, err := f.store.Members(f.ctx, first.ID, store.RunID{}, 1)

@@ -163,6 +163,10 @@ func batchCancelled(t *testing.T, f *fixture) {
 		t.Errorf("requests %+v, %v", requests, err)
 	}
 	f.wantBatch(b, store.BatchRunning, store.BatchCounts{Members: 2, Cancelled: 1}, "one executes")
+	f.operate(store.RetryRuns, pending.ID)
+	f.releaseAll()
+	f.wantState(pending.ID, store.Cancelled, "it was retried, and its batch is being cancelled")
+	f.wantBatch(b, store.BatchRunning, store.BatchCounts{Members: 2, Cancelled: 1}, "one executes still")
 	f.settle(one(claim, worker, running.ID, store.Outcome{Kind: store.Success}))
 	f.releaseAll()
 	f.wantBatch(b, store.BatchCancelled, store.BatchCounts{Members: 2, Succeeded: 1, Cancelled: 1}, "it was cancelled")

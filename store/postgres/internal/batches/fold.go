@@ -1,7 +1,6 @@
 package batches
 
 import (
-	"bytes"
 	"context"
 	"slices"
 	"time"
@@ -22,9 +21,11 @@ const (
 	foldedChanges  = 5000
 	// cancelledTogether bounds the members that one fold has cancelled of a batch.
 	cancelledTogether = 1000
-	// locked is when a fold looks again at a batch that another process has, or to which runs are
-	// being added.
+	// locked is when a fold looks again at a batch that another process has.
 	locked = 10 * time.Millisecond
+	// adding is when one looks again at a batch to be closed or cancelled to which runs are being
+	// added. It is written down each time, so it is rarer.
+	adding = 100 * time.Millisecond
 	// refused is when it looks again at one that the database refuses to change.
 	refused = time.Second
 )
@@ -63,15 +64,31 @@ func (s *Batches) failed(err error) error {
 	return s.db.Fail("fold batches", err)
 }
 
-// changed returns batches to be folded. Where there are more of them than one fold takes, the next
-// one continues behind them. Idle workers ask, over a connection that they have anyway.
+// changed returns batches to be folded. Where more have changed than one fold takes, the next one
+// continues behind them, whichever others are due. Idle workers ask, over a connection that they have
+// anyway.
 func (s *Batches) changed(ctx context.Context) (ids conn.UUIDs, next time.Duration, err error) {
 	s.mu.Lock()
 	after := s.after
 	s.mu.Unlock()
+	var last uuid.UUID
+	changes := 0
 	b := s.db.Hot(ctx)
 	b.Add(queries.ChangedBatches, after, int32(foldedTogether)).Query(func(rows pgx.Rows) error {
-		return conn.ScanIDs(rows, func(id uuid.UUID) { ids = append(ids, id) })
+		for rows.Next() {
+			var id uuid.UUID
+			var changed bool
+			if err := rows.Scan(&id, &changed); err != nil {
+				return err
+			}
+			if changed {
+				changes, last = changes+1, id
+			}
+			if !slices.Contains(ids, id) {
+				ids = append(ids, id)
+			}
+		}
+		return rows.Err()
 	})
 	addNext(b, &next)
 	if err := s.db.Send(ctx, s.db.Engine, b); err != nil {
@@ -80,8 +97,8 @@ func (s *Batches) changed(ctx context.Context) (ids conn.UUIDs, next time.Durati
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case len(ids) >= foldedTogether:
-		s.after = slices.MaxFunc(ids, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
+	case changes >= foldedTogether:
+		s.after = last
 	case after != uuid.Nil:
 		s.after, next = uuid.Nil, 0
 	}
@@ -187,9 +204,6 @@ func (f *folding) do(ctx context.Context, ids conn.UUIDs) error {
 		if err != nil {
 			return err
 		}
-		if len(got) < len(closing) {
-			f.wait = locked
-		}
 		for _, id := range got {
 			whole[id] = true
 		}
@@ -250,6 +264,9 @@ func (f *folding) decide(ctx context.Context, found []folded, whole map[uuid.UUI
 		}
 		d := rules.DecideBatch(one.Batch, one.now, whole[one.ID])
 		next := rules.BatchTimer(&d.Batch)
+		if !whole[one.ID] && rules.NeedsLock(&d.Batch, one.now) {
+			next = one.now.Add(adding)
+		}
 		if d.Cancelled && d.EndedAt == nil {
 			more, err := f.cancel(ctx, one)
 			if err != nil {

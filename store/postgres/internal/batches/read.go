@@ -20,7 +20,7 @@ func (s *Batches) Of(ctx context.Context, id store.BatchID) (store.Batch, error)
 		return store.Batch{}, s.db.Fail("batch", err)
 	}
 	var found []store.Batch
-	b := s.db.NewBatch()
+	b := s.db.HotAloof(ctx)
 	b.Add(queries.BatchesByID, conn.UUIDs{id}).Query(scanBatches(&found))
 	if err := s.db.Send(ctx, s.db.Aloof(), b); err != nil {
 		return store.Batch{}, s.db.Fail("batch", err)
@@ -49,7 +49,7 @@ func (s *Batches) Page(ctx context.Context, filter *store.BatchFilter) ([]store.
 		states[i] = int16(state)
 	}
 	var ids conn.UUIDs
-	b := s.db.NewBatch()
+	b := s.db.Guarded(ctx)
 	b.Add(queries.BatchPage, before, len(states) == 0, states, filter.Name, conn.Small(most)).Query(func(rows pgx.Rows) error {
 		return conn.ScanIDs(rows, func(id uuid.UUID) { ids = append(ids, id) })
 	})
@@ -60,7 +60,7 @@ func (s *Batches) Page(ctx context.Context, filter *store.BatchFilter) ([]store.
 		return nil, nil
 	}
 	var found []store.Batch
-	b = s.db.NewBatch()
+	b = s.db.Guarded(ctx)
 	b.Add(queries.BatchesByID, ids).Query(scanBatches(&found))
 	if err := s.db.Send(ctx, s.db.General, b); err != nil {
 		return nil, s.db.Fail("batches", err)
@@ -74,7 +74,7 @@ func (s *Batches) Members(ctx context.Context, id store.BatchID, after store.Run
 		return page, fmt.Errorf("members: %w", err)
 	}
 	limit = rules.MemberLimit(limit)
-	b := s.db.NewBatch()
+	b := s.db.HotAloof(ctx)
 	b.Add(queries.MembersOf, id, after, conn.Small(limit+1)).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			outcome := store.RunOutcome{Found: true}

@@ -426,9 +426,9 @@ const CancelMembers = `-- name: CancelMembers :many
 WITH portion AS MATERIALIZED (
     SELECT members.run_id
     FROM durable.members
-    WHERE members.batch = $1::uuid
-      AND members.run_id > $2::uuid
-    ORDER BY members.run_id
+    WHERE (members.batch, members.run_id) > ($1::uuid, $2::uuid)
+      AND (members.batch, members.run_id) <= ($1::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+    ORDER BY members.batch, members.run_id
     LIMIT $3::int
 ), noted AS (
     INSERT INTO durable.notices (run_id, kind)
@@ -450,7 +450,7 @@ type CancelMembersParams struct {
 }
 
 // After FoldedBatches, in its transaction: has members of a cancelled batch cancelled, from its
-// cursor on. Fewer than asked for: these were the last.
+// cursor on. Fewer than asked for: these were the last. Bounds as in MembersOf.
 // Index: members_batch, batches_pkey. Locks: the batch, which the transaction has.
 // Idempotent: the cursor moves; a run that has ended is left alone.
 func (q *Queries) CancelMembers(ctx context.Context, arg CancelMembersParams) ([]int64, error) {
@@ -495,13 +495,18 @@ WITH RECURSIVE changed AS (
 ), due AS (
     SELECT batches.id
     FROM durable.batches
-    WHERE batches.look_at <= clock_timestamp()
+    WHERE batches.look_at <= (SELECT clock_timestamp())
     ORDER BY batches.look_at
     LIMIT $2::int
 )
-(SELECT changed.batch::uuid AS id FROM changed WHERE changed.batch IS NOT NULL LIMIT $2::int)
-UNION
-SELECT due.id FROM due
+(
+    SELECT changed.batch::uuid AS id, true AS changed
+    FROM changed
+    WHERE changed.batch IS NOT NULL
+    LIMIT $2::int
+)
+UNION ALL
+SELECT due.id, false FROM due
 `
 
 type ChangedBatchesParams struct {
@@ -509,21 +514,27 @@ type ChangedBatchesParams struct {
 	Most  int32
 }
 
-// Batches after a cursor whose counts have changed, and those at which it is time to look.
+type ChangedBatchesRow struct {
+	ID      uuid.UUID
+	Changed bool
+}
+
+// Batches after a cursor whose counts have changed, in order, and those at which it is time to
+// look. One may be both.
 // Index: batch_changes_batch, one probe for each; batches_look. Locks: none.
-func (q *Queries) ChangedBatches(ctx context.Context, arg ChangedBatchesParams) ([]uuid.UUID, error) {
+func (q *Queries) ChangedBatches(ctx context.Context, arg ChangedBatchesParams) ([]ChangedBatchesRow, error) {
 	rows, err := q.db.Query(ctx, ChangedBatches, arg.After, arg.Most)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []uuid.UUID
+	var items []ChangedBatchesRow
 	for rows.Next() {
-		var id uuid.UUID
-		if err := rows.Scan(&id); err != nil {
+		var i ChangedBatchesRow
+		if err := rows.Scan(&i.ID, &i.Changed); err != nil {
 			return nil, err
 		}
-		items = append(items, id)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -991,20 +1002,25 @@ func (q *Queries) MakeBatches(ctx context.Context, arg MakeBatchesParams) ([]uui
 }
 
 const MembersOf = `-- name: MembersOf :many
+WITH portion AS MATERIALIZED (
+    SELECT members.run_id
+    FROM durable.members
+    WHERE (members.batch, members.run_id) > ($1::uuid, $2::uuid)
+      AND (members.batch, members.run_id) <= ($1::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+    ORDER BY members.batch, members.run_id
+    LIMIT $3::int
+)
 SELECT
     runs.id,
     lanes.job,
     runs.state,
     coalesce(runs.result::text, '')::text AS result,
     coalesce(problems.reason, '')::text AS reason
-FROM durable.members
-JOIN durable.runs ON runs.id = members.run_id
+FROM portion
+JOIN durable.runs ON runs.id = portion.run_id
 JOIN durable.lanes ON lanes.id = abs(runs.lane)
 LEFT JOIN durable.problems ON problems.run_id = runs.id
-WHERE members.batch = $1::uuid
-  AND members.run_id > $2::uuid
-ORDER BY members.run_id
-LIMIT $3::int
+ORDER BY runs.id
 `
 
 type MembersOfParams struct {
@@ -1021,7 +1037,8 @@ type MembersOfRow struct {
 	Reason string
 }
 
-// Index: members_batch, runs_pkey, problems_pkey. Locks: none.
+// Bounds of both columns, because the planner would otherwise walk through the members of other
+// batches by their ids. Index: members_batch, runs_pkey, problems_pkey. Locks: none.
 func (q *Queries) MembersOf(ctx context.Context, arg MembersOfParams) ([]MembersOfRow, error) {
 	rows, err := q.db.Query(ctx, MembersOf, arg.Batch, arg.After, arg.Most)
 	if err != nil {
@@ -1205,7 +1222,7 @@ func (q *Queries) ShareBatches(ctx context.Context, arg ShareBatchesParams) ([]S
 	return items, nil
 }
 
-const SweepBatches = `-- name: SweepBatches :exec
+const SweepBatches = `-- name: SweepBatches :one
 WITH over AS MATERIALIZED (
     SELECT batches.id
     FROM durable.batches
@@ -1225,44 +1242,58 @@ WITH over AS MATERIALIZED (
             AND durable.is_unfinished(waiters.state)
       )
     ORDER BY batches.ended_at
-    LIMIT 100
+    LIMIT $4::int
     FOR UPDATE SKIP LOCKED
 ), freed AS (
     DELETE FROM durable.members
     WHERE run_id = ANY (ARRAY(
-        SELECT members.run_id
-        FROM durable.members
-        JOIN over ON over.id = members.batch
-        LIMIT $4::int
+        SELECT portion.run_id
+        FROM over,
+        LATERAL (
+            SELECT members.run_id
+            FROM durable.members
+            WHERE members.batch = over.id
+            LIMIT $5::int
+        ) portion
+        LIMIT $5::int
     ))
+    RETURNING run_id
+), gone AS (
+    DELETE FROM durable.batches
+    USING over
+    WHERE batches.id = over.id
+      AND NOT EXISTS (
+          SELECT
+          FROM durable.members
+          WHERE members.batch = batches.id
+      )
+    RETURNING batches.id
 )
-DELETE FROM durable.batches
-USING over
-WHERE batches.id = over.id
-  AND NOT EXISTS (
-      SELECT
-      FROM durable.members
-      WHERE members.batch = batches.id
-  )
+SELECT ((SELECT count(*) FROM freed) + (SELECT count(*) FROM gone))::bigint AS pruned
 `
 
 type SweepBatchesParams struct {
-	Least  int64
-	Kept   int64
-	Failed int64
-	Most   int32
+	Least   int64
+	Kept    int64
+	Failed  int64
+	Batches int32
+	Most    int32
 }
 
 // Deletes ended batches whose retention has passed and that no unfinished run waits for, once
 // their members belong to no batch any more: these are runs like others then.
+// Returned is how many members and batches it was: none is left where it is zero.
 // Index: batches_ended, edges_source, members_batch. Locks: batches, with SKIP LOCKED.
 // Idempotent: a repeat finds them gone.
-func (q *Queries) SweepBatches(ctx context.Context, arg SweepBatchesParams) error {
-	_, err := q.db.Exec(ctx, SweepBatches,
+func (q *Queries) SweepBatches(ctx context.Context, arg SweepBatchesParams) (int64, error) {
+	row := q.db.QueryRow(ctx, SweepBatches,
 		arg.Least,
 		arg.Kept,
 		arg.Failed,
+		arg.Batches,
 		arg.Most,
 	)
-	return err
+	var pruned int64
+	err := row.Scan(&pruned)
+	return pruned, err
 }

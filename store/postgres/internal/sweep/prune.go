@@ -73,15 +73,28 @@ func (s *Sweeper) prune(ctx context.Context, step *sweeping) {
 	}
 }
 
-// membersFreed bounds the members of ended batches that one pass frees.
-const membersFreed = 10_000
+const (
+	// batchesPruned bounds the ended batches of one statement, and membersFreed their members.
+	batchesPruned = 1_000
+	membersFreed  = 5_000
+	// batchesFor bounds how long one sweep deletes batches.
+	batchesFor = time.Second
+)
 
 // pruneBatches deletes ended batches that are no longer kept, and frees their members first, which
-// the sweep then deletes as it does other runs.
+// the sweep then deletes as it does other runs. It continues while it finds some: batches may end
+// faster than sweeps come.
 func (s *Sweeper) pruneBatches(ctx context.Context, step *sweeping) {
-	kept := rules.BatchKept(&store.Batch{State: store.BatchSucceeded}, step.request)
-	failed := rules.BatchKept(&store.Batch{State: store.BatchFailed}, step.request)
-	s.pruneTable(ctx, step, "batches", queries.SweepBatches, conn.Micro(min(kept, failed)), conn.Micro(kept), conn.Micro(failed), int32(membersFreed))
+	kept := conn.Micro(rules.BatchKept(&store.Batch{State: store.BatchSucceeded}, step.request))
+	failed := conn.Micro(rules.BatchKept(&store.Batch{State: store.BatchFailed}, step.request))
+	for began, pruned := lease.Elapsed(), int64(1); pruned > 0 && lease.Elapsed()-began < batchesFor; {
+		pruned = 0
+		s.pruneBy(ctx, step, "batches", func(b *conn.Batch) {
+			b.Add(queries.SweepBatches, min(kept, failed), kept, failed, int32(batchesPruned), int32(membersFreed)).QueryRow(func(row pgx.Row) error {
+				return row.Scan(&pruned)
+			})
+		})
+	}
 }
 
 // statsPruned bounds the steps of a span that one full pass deletes: more than an hour
