@@ -179,3 +179,18 @@ func batchCancelled(t *testing.T, f *fixture) {
 		t.Errorf("cancel no batch: %v", err)
 	}
 }
+
+// batchOwnedByCondition has a handler make a batch of its own that a run waits for, and add nothing.
+func batchOwnedByCondition(t *testing.T, f *fixture) {
+	worker, holder := f.held()
+	after := newRun(func(r *store.NewRun) {
+		r.DependsOn = []store.Condition{{Want: store.WantEnded, Batches: []store.NewBatch{*newBatch(owned)}}}
+	})
+	if _, err := f.store.EnqueueUnder(f.ctx, holder, after); err != nil {
+		t.Fatalf("EnqueueUnder: %v", err)
+	}
+	f.releaseAll()
+	f.settle(one(holder.Claim, worker, holder.Run, store.Outcome{Kind: store.Success}))
+	f.releaseAll()
+	f.wantDue("the owner has ended", after)
+}

@@ -97,7 +97,7 @@ func (e *Enqueuer) insertUnder(
 
 // noteOwner has the end of a run noted that owns batches of runs.
 func (e *Enqueuer) noteOwner(ctx context.Context, to conn.Sender, owner store.RunID, runs []store.NewRun) error {
-	if !slices.ContainsFunc(runs, func(run store.NewRun) bool { return run.Batch != nil && run.Batch.Owned }) {
+	if !slices.ContainsFunc(rules.BatchesOf(runs), func(batch store.NewBatch) bool { return batch.Owned }) {
 		return nil
 	}
 	b := e.db.NewBatch()
