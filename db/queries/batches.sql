@@ -398,6 +398,17 @@ WHERE members.batch = @batch::uuid
 ORDER BY members.run_id
 LIMIT @most::int;
 
+-- name: RunsOfBatch :many
+-- The members of a batch, newest first.
+-- Index: members_batch, backwards. Locks: none.
+SELECT members.run_id AS id
+FROM durable.members
+WHERE members.batch = @batch::uuid
+  AND members.run_id < @below::uuid
+  AND members.run_id >= @from_id::uuid
+ORDER BY members.run_id DESC
+LIMIT @most::int;
+
 -- name: EdgesToBatches :many
 -- After LockNoticed in its transaction: which batches its runs wait for as dependents that have
 -- never been executed. No batch: it is gone.

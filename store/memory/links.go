@@ -307,6 +307,9 @@ func (s *Store) waitsOn(r *run, e *rules.Edge) bool {
 
 // hasLink reports whether a run has the link that a filter asks for. The caller holds mu.
 func (s *Store) hasLink(filter *store.Filter, r *run) bool {
+	if filter.Batch != (store.BatchID{}) {
+		return r.batch == filter.Batch && s.inBatch(r)
+	}
 	if filter.WaitingOn != (store.RunID{}) {
 		return slices.ContainsFunc(r.edges, func(e rules.Edge) bool { return e.Source == filter.WaitingOn && s.waitsOn(r, &e) })
 	}

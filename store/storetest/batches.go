@@ -31,6 +31,7 @@ func batchTests() map[string]func(*testing.T, *fixture) {
 		"a run that is no member is not taken for one":            batchForeign,
 		"retention keeps the members of a batch":                  batchKept,
 		"members and batches are listed":                          batchListed,
+		"runs are found by their batch":                           batchFilter,
 		"batches of members that end together end once":           batchRaces,
 	}
 }

@@ -1156,6 +1156,50 @@ func (q *Queries) ReasonsOfMembers(ctx context.Context, arg ReasonsOfMembersPara
 	return items, nil
 }
 
+const RunsOfBatch = `-- name: RunsOfBatch :many
+SELECT members.run_id AS id
+FROM durable.members
+WHERE members.batch = $1::uuid
+  AND members.run_id < $2::uuid
+  AND members.run_id >= $3::uuid
+ORDER BY members.run_id DESC
+LIMIT $4::int
+`
+
+type RunsOfBatchParams struct {
+	Batch  uuid.UUID
+	Below  uuid.UUID
+	FromID uuid.UUID
+	Most   int32
+}
+
+// The members of a batch, newest first.
+// Index: members_batch, backwards. Locks: none.
+func (q *Queries) RunsOfBatch(ctx context.Context, arg RunsOfBatchParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, RunsOfBatch,
+		arg.Batch,
+		arg.Below,
+		arg.FromID,
+		arg.Most,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []uuid.UUID
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ShareBatches = `-- name: ShareBatches :many
 SELECT id, owner, closed, cancelling, reason
 FROM durable.batches
