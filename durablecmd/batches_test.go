@@ -79,6 +79,7 @@ func TestBatchesAreShownClosedRetriedCancelledAndWaitedFor(t *testing.T) {
 	require.Equal(t, 4, do(4, "batches", "wait", id, "--timeout", "50ms").code)
 
 	require.Regexp(t, `(?m)^state +running$`, do(0, "batches", "close", id).stdout)
+	require.Regexp(t, `batch +`+id+` +close`, do(0, "audit", "list", "--kind", "batch").stdout)
 	require.Contains(t, do(0, "batches", "retry", id, "--reason", "ticket").stdout, id+": retry: 1 run matched, 1 changed")
 	require.Regexp(t, `"batch": "`+id+`"`, do(0, "audit", "list", "--json", "--kind", "bulk").stdout)
 	eventually(t, env, "unfinished  1", "batches", "show", id)
@@ -125,6 +126,10 @@ func TestRunsAreAddedToAnOpenBatchAndFoundByIt(t *testing.T) {
 	added := strings.TrimSpace(do(0, "enqueue", "page", "--force", "--args", `"x"`, "--batch", id[:24]).stdout)
 	do(0, "enqueue", "page", "--force", "--args", `"x"`)
 	do(0, "runs", "cancel", added)
+	shown := do(0, "runs", "show", added).stdout
+	require.Regexp(t, `(?m)^batch +pages, `+id+` \(running, open\): 1 of 2 ended$`, shown)
+	run := decode[operate.LinkedRun](t, do(0, "runs", "show", added, "--json").stdout)
+	require.Equal(t, []any{batch.ID, int64(1)}, []any{run.Batch.ID, run.Batch.Unfinished})
 	list := func(args ...string) []store.Record {
 		return decode[operate.RunList](t, do(0, append([]string{"runs", "list", "--json", "--batch", id}, args...)...).stdout).Runs
 	}

@@ -60,11 +60,6 @@ func (v enqueueVerb) Run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	for flag, at := range map[string]*timestamp{"--at": v.At, "--expires-at": v.ExpiresAt} {
-		if at != nil && time.Time(*at).IsZero() { // which elsewhere says that there is none
-			return usage("%s: want a year from 1970 to 9999", flag)
-		}
-	}
 	keys, err := v.Keys.options()
 	if err != nil {
 		return err
@@ -73,13 +68,8 @@ func (v enqueueVerb) Run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	if err := p.checkArgs(ctx, v.Job, args); err != nil && !v.Force {
-		return usage("--args: %w; --force enqueues the run anyway", err)
-	}
-	if v.Batch != "" {
-		if err := checkBatchID(string(v.Batch)); err != nil {
-			return err
-		}
+	if err := v.check(ctx, p, args); err != nil {
+		return err
 	}
 	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
 		job, err := v.declared(ctx, o)
@@ -117,6 +107,24 @@ func (v enqueueVerb) Run(ctx context.Context, p *program) error {
 		record, err := waitFor(ctx, o.Operator, stored.ID, 0)
 		return errors.Join(err, record.Ended())
 	})
+}
+
+// check refuses what makes no sense, before the store is reached.
+func (v enqueueVerb) check(ctx context.Context, p *program, args []byte) error {
+	for flag, at := range map[string]*timestamp{"--at": v.At, "--expires-at": v.ExpiresAt} {
+		if at != nil && time.Time(*at).IsZero() { // which elsewhere says that there is none
+			return usage("%s: want a year from 1970 to 9999", flag)
+		}
+	}
+	if v.Batch != "" {
+		if err := checkBatchID(string(v.Batch)); err != nil {
+			return err
+		}
+	}
+	if err := p.checkArgs(ctx, v.Job, args); err != nil && !v.Force {
+		return usage("--args: %w; --force enqueues the run anyway", err)
+	}
+	return nil
 }
 
 // id is the id that the run gets.

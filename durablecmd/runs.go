@@ -284,6 +284,9 @@ func linkRows(links *operate.RunLinks) (rows [][2]string) {
 	if parent := links.Parent; parent != nil {
 		rows = append(rows, [2]string{"child of", fmt.Sprintf("%s, in its step %s", otherText(parent.Run, parent.Job, parent.State), parent.Step)})
 	}
+	if b := links.Batch; b != nil {
+		rows = append(rows, [2]string{"batch", fmt.Sprintf("%s, %s (%s): %d of %d ended", b.Name, b.ID, batchState(b), b.EndedMembers(), b.Counts.Members)})
+	}
 	sources, children := links.MoreSources, operate.Figure{}
 	if len(links.Children) > 0 {
 		sources, children = children, sources

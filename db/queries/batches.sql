@@ -286,16 +286,25 @@ WHERE id = ANY (ARRAY(
 -- Closes a batch. Index: batches_pkey. Locks: the batch; it waits for those who add runs to it.
 -- Idempotent: a repeat finds it closed.
 WITH locked_batches AS MATERIALIZED (
-    SELECT batches.id
+    SELECT batches.id, batches.closed
     FROM durable.batches
     WHERE batches.id = @id::uuid
     FOR UPDATE
+), changed AS (
+    UPDATE durable.batches
+    SET closed = true,
+        look_at = now()
+    FROM locked_batches
+    WHERE batches.id = locked_batches.id
+      AND NOT locked_batches.closed
+    RETURNING batches.id
+), audited AS (
+    INSERT INTO durable.audit (actor, kind, subject, action)
+    SELECT @actor::text, @kind::text, changed.id::text, @action::text
+    FROM changed
 )
-UPDATE durable.batches
-SET closed = true,
-    look_at = CASE WHEN closed THEN look_at ELSE now() END
-WHERE id = ANY (ARRAY(SELECT locked_batches.id FROM locked_batches))
-RETURNING id;
+SELECT locked_batches.id
+FROM locked_batches;
 
 -- name: CancelBatch :many
 -- Has a batch that has not ended cancelled. Index: batches_pkey. Locks: the batch; it waits for

@@ -54,6 +54,8 @@ func TestBatchesAreListedClosedRetriedAndCancelled(t *testing.T) {
 		b.want(400, "GET", "/runs?batch=x", "")
 		b.want(400, "GET", "/runs?batch=00000000-0000-0000-0000-000000000000", "")
 		b.want(400, "POST", "/bulk", `{"action":"delete","filter":{"batch":null}}`)
+		run := idsIn(b.want(200, "GET", "/runs?batch="+id, ""))[0].(string)
+		require.Equal(t, id, b.want(200, "GET", "/runs/"+run, "")["batch"].(map[string]any)["id"])
 		members := b.want(200, "GET", "/batches/"+id+"/members?state=succeeded&state=pending", "")["members"].([]any)
 		require.Len(t, members, 2)
 		require.Equal(t, "value-canary", members[0].(map[string]any)["result"])
@@ -78,6 +80,7 @@ func TestBatchesAreListedClosedRetriedAndCancelled(t *testing.T) {
 		require.Equal(t, []any{"cancel", "operator@192.0.2.1 (token)"}, []any{audited[0].(map[string]any)["action"], audited[0].(map[string]any)["actor"]})
 		refused := b.want(409, "POST", "/runs", `{"job":"page","args":{},"batch":{"id":"`+id+`"}}`)
 		require.Contains(t, refused["detail"], "was cancelled: wrong file")
+		require.Equal(t, []any{"close", "operator@192.0.2.1 (token)"}, []any{audited[1].(map[string]any)["action"], audited[1].(map[string]any)["actor"]})
 		for _, path := range []string{"", "/members"} {
 			b.want(404, "GET", "/batches/"+store.NewRunID().String()+path, "")
 			b.want(400, "GET", "/batches/x"+path, "")

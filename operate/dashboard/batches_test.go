@@ -62,6 +62,9 @@ func TestABatchIsShownClosedRetriedAndCancelled(t *testing.T) {
 		found := "runs?batch=" + id.String() + "&amp;state="
 		has(t, page, found+"succeeded", found+"dead", found+"pending&amp;state=running")
 		lacks(t, page, found+"cancelled\">") // there is none
+		members, err := db.Members(t.Context(), id, store.RunID{}, 1)
+		require.NoError(t, err)
+		has(t, s.get("runs/"+members.Members[0].ID.String()), "Member of batch", `href="`, path, "pages&lt;b&gt;", "2 of 3 ended")
 		list := s.get("runs?state=dead&batch=" + id.String())
 		has(t, list, `name="batch" value="`+id.String()+`"`, "textcanary&lt;i&gt;", `<details class="rare" open>`)
 		require.Equal(t, 1, strings.Count(list, `<tr id="r-`))
@@ -74,6 +77,7 @@ func TestABatchIsShownClosedRetriedAndCancelled(t *testing.T) {
 		has(t, s.get(path+"/change?action=close"), "Close batch pages&lt;b&gt;?", "except by its members")
 		require.Equal(t, path+"?did=close", s.post(path+"/change", "action", "close"))
 		lacks(t, s.get(path), "Close…", "it is open")
+		require.Contains(t, s.audited("batch", id.String(), "close").Actor, "ada")
 
 		has(t, s.get(path+"/change?action=retry"), "Retry 1 dead member")
 		at := s.post(path+"/change", "action", "retry", "reason", "ticket")

@@ -254,6 +254,10 @@ func (s *Store) Links(ctx context.Context, id store.RunID) (store.RunLinks, erro
 			}
 		}
 	}
+	if r := s.runs[id]; r != nil && s.inBatch(r) {
+		batch := r.batch
+		links.Batch = &batch
+	}
 	links.Sources, links.Waiters = rules.LinksCounted(len(links.WaitsFor)), rules.LinksCounted(len(links.WaitedFor))
 	links.WaitsFor, links.WaitedFor = rules.LinksInOrder(links.WaitsFor), rules.WaitersInOrder(links.WaitedFor)
 	return links, nil

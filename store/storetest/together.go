@@ -244,7 +244,7 @@ func batchCalls() map[string]func(*call) error {
 			_, err := c.store.Members(c.ctx, store.NewRunID(), store.RunID{}, 10)
 			return err
 		},
-		"CloseBatch":  func(c *call) error { return c.store.CloseBatch(c.ctx, store.NewRunID()) },
+		"CloseBatch":  func(c *call) error { return c.store.CloseBatch(c.ctx, store.BatchClose{ID: store.NewRunID()}) },
 		"CancelBatch": func(c *call) error { return c.store.CancelBatch(c.ctx, store.BatchCancel{ID: store.NewRunID()}) },
 		"AwaitBatch": func(c *call) error {
 			holder, _, err := c.holder()

@@ -533,26 +533,43 @@ func (q *Queries) ChangedBatches(ctx context.Context, arg ChangedBatchesParams) 
 
 const CloseBatch = `-- name: CloseBatch :many
 WITH locked_batches AS MATERIALIZED (
-    SELECT batches.id
+    SELECT batches.id, batches.closed
     FROM durable.batches
     WHERE batches.id = $1::uuid
     FOR UPDATE
+), changed AS (
+    UPDATE durable.batches
+    SET closed = true,
+        look_at = now()
+    FROM locked_batches
+    WHERE batches.id = locked_batches.id
+      AND NOT locked_batches.closed
+    RETURNING batches.id
+), audited AS (
+    INSERT INTO durable.audit (actor, kind, subject, action)
+    SELECT $2::text, $3::text, changed.id::text, $4::text
+    FROM changed
 )
-UPDATE durable.batches
-SET closed = true,
-    look_at = CASE WHEN closed THEN look_at ELSE now() END
-WHERE id = ANY (ARRAY(SELECT locked_batches.id FROM locked_batches))
-RETURNING id
+SELECT locked_batches.id
+FROM locked_batches
 `
 
 type CloseBatchParams struct {
-	ID uuid.UUID
+	ID     uuid.UUID
+	Actor  string
+	Kind   string
+	Action string
 }
 
 // Closes a batch. Index: batches_pkey. Locks: the batch; it waits for those who add runs to it.
 // Idempotent: a repeat finds it closed.
 func (q *Queries) CloseBatch(ctx context.Context, arg CloseBatchParams) ([]uuid.UUID, error) {
-	rows, err := q.db.Query(ctx, CloseBatch, arg.ID)
+	rows, err := q.db.Query(ctx, CloseBatch,
+		arg.ID,
+		arg.Actor,
+		arg.Kind,
+		arg.Action,
+	)
 	if err != nil {
 		return nil, err
 	}
