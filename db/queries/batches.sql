@@ -143,7 +143,8 @@ FOR UPDATE SKIP LOCKED;
 -- name: FoldChanges :exec
 -- After LockBatches, in its transaction: adds to the counts of batches what has changed of them.
 -- Only who has locked the batch deletes a change, so what is in the row and what is not is exact
--- in every snapshot.
+-- in every snapshot. A cancelled batch of which a member was retried begins to cancel from its
+-- first member again.
 -- Index: batch_changes_batch, batches_pkey. Locks: the changes, which no other call locks.
 -- Idempotent: what was added is gone.
 WITH taken AS MATERIALIZED (
@@ -165,7 +166,11 @@ WITH taken AS MATERIALIZED (
         sum(gone.members) AS members,
         sum(gone.succeeded) AS succeeded,
         sum(gone.dead) AS dead,
-        sum(gone.cancelled) AS cancelled
+        sum(gone.cancelled) AS cancelled,
+        bool_or(
+            gone.members = 0
+            AND (gone.succeeded < 0 OR gone.dead < 0 OR gone.cancelled < 0)
+        ) AS retried
     FROM gone
     GROUP BY gone.batch
 )
@@ -173,7 +178,11 @@ UPDATE durable.batches
 SET members = batches.members + sums.members,
     succeeded = batches.succeeded + sums.succeeded,
     dead = batches.dead + sums.dead,
-    cancelled = batches.cancelled + sums.cancelled
+    cancelled = batches.cancelled + sums.cancelled,
+    cursor = CASE
+        WHEN sums.retried AND batches.cancelling AND batches.ended_at IS NULL THEN NULL
+        ELSE batches.cursor
+    END
 FROM sums
 WHERE batches.id = sums.batch;
 
@@ -230,7 +239,7 @@ WHERE id = @id::uuid;
 -- name: CancelMembers :many
 -- After FoldedBatches, in its transaction: has members of a cancelled batch cancelled, from its
 -- cursor on. Fewer than asked for: these were the last.
--- Index: members_batch, batches_pkey. Locks: the batch, which the transaction has.
+-- Index: members_batch, batches_pkey, runs_pkey. Locks: the batch, which the transaction has.
 -- Idempotent: the cursor moves; a run that has ended is left alone.
 WITH portion AS MATERIALIZED (
     SELECT members.run_id
@@ -243,6 +252,8 @@ WITH portion AS MATERIALIZED (
     INSERT INTO durable.notices (run_id, kind)
     SELECT portion.run_id, durable.notice_member()
     FROM portion
+    JOIN durable.runs ON runs.id = portion.run_id
+    WHERE durable.is_unfinished(runs.state)
 ), moved AS (
     UPDATE durable.batches
     SET cursor = coalesce((SELECT run_id FROM portion ORDER BY run_id DESC LIMIT 1), cursor)

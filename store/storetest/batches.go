@@ -23,6 +23,7 @@ func batchTests() map[string]func(*testing.T, *fixture) {
 		"fail fast cancels the other members":                     batchFailFast,
 		"a batch that takes too long is cancelled":                batchTooLong,
 		"a cancelled batch cancels its members":                   batchCancelled,
+		"a member that is retried is cancelled with its batch":    batchRetriedLate,
 		"a run for a batch that takes none is refused":            batchRefused,
 		"a repeated enqueue is counted once":                      batchRepeated,
 		"a handler waits for its batch":                           batchOwned,

@@ -434,6 +434,8 @@ WITH portion AS MATERIALIZED (
     INSERT INTO durable.notices (run_id, kind)
     SELECT portion.run_id, durable.notice_member()
     FROM portion
+    JOIN durable.runs ON runs.id = portion.run_id
+    WHERE durable.is_unfinished(runs.state)
 ), moved AS (
     UPDATE durable.batches
     SET cursor = coalesce((SELECT run_id FROM portion ORDER BY run_id DESC LIMIT 1), cursor)
@@ -451,7 +453,7 @@ type CancelMembersParams struct {
 
 // After FoldedBatches, in its transaction: has members of a cancelled batch cancelled, from its
 // cursor on. Fewer than asked for: these were the last.
-// Index: members_batch, batches_pkey. Locks: the batch, which the transaction has.
+// Index: members_batch, batches_pkey, runs_pkey. Locks: the batch, which the transaction has.
 // Idempotent: the cursor moves; a run that has ended is left alone.
 func (q *Queries) CancelMembers(ctx context.Context, arg CancelMembersParams) ([]int64, error) {
 	rows, err := q.db.Query(ctx, CancelMembers, arg.ID, arg.After, arg.Most)
@@ -762,7 +764,11 @@ WITH taken AS MATERIALIZED (
         sum(gone.members) AS members,
         sum(gone.succeeded) AS succeeded,
         sum(gone.dead) AS dead,
-        sum(gone.cancelled) AS cancelled
+        sum(gone.cancelled) AS cancelled,
+        bool_or(
+            gone.members = 0
+            AND (gone.succeeded < 0 OR gone.dead < 0 OR gone.cancelled < 0)
+        ) AS retried
     FROM gone
     GROUP BY gone.batch
 )
@@ -770,7 +776,11 @@ UPDATE durable.batches
 SET members = batches.members + sums.members,
     succeeded = batches.succeeded + sums.succeeded,
     dead = batches.dead + sums.dead,
-    cancelled = batches.cancelled + sums.cancelled
+    cancelled = batches.cancelled + sums.cancelled,
+    cursor = CASE
+        WHEN sums.retried AND batches.cancelling AND batches.ended_at IS NULL THEN NULL
+        ELSE batches.cursor
+    END
 FROM sums
 WHERE batches.id = sums.batch
 `
@@ -782,7 +792,8 @@ type FoldChangesParams struct {
 
 // After LockBatches, in its transaction: adds to the counts of batches what has changed of them.
 // Only who has locked the batch deletes a change, so what is in the row and what is not is exact
-// in every snapshot.
+// in every snapshot. A cancelled batch of which a member was retried begins to cancel from its
+// first member again.
 // Index: batch_changes_batch, batches_pkey. Locks: the changes, which no other call locks.
 // Idempotent: what was added is gone.
 func (q *Queries) FoldChanges(ctx context.Context, arg FoldChangesParams) error {
