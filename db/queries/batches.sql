@@ -187,15 +187,18 @@ FROM sums
 WHERE batches.id = sums.batch;
 
 -- name: PruneChanges :exec
--- Deletes changes of batches that are gone.
+-- Deletes changes of batches that are gone. Those of the others are not read: there may be many.
 -- Index: batch_changes_batch, batches_pkey. Locks: the changes. Idempotent: a repeat finds none.
 DELETE FROM durable.batch_changes
-WHERE batch = ANY (@ids::uuid[])
-  AND NOT EXISTS (
-      SELECT
-      FROM durable.batches
-      WHERE batches.id = batch_changes.batch
-  );
+WHERE batch = ANY (ARRAY(
+    SELECT given.id
+    FROM (SELECT unnest(@ids::uuid[]) AS id) given
+    WHERE NOT EXISTS (
+        SELECT
+        FROM durable.batches
+        WHERE batches.id = given.id
+    )
+));
 
 -- name: FoldedBatches :many
 -- After FoldChanges, in its transaction: the batches, and whether changes of them are left. One

@@ -1126,19 +1126,22 @@ func (q *Queries) NoteEndOfOwner(ctx context.Context, arg NoteEndOfOwnerParams) 
 
 const PruneChanges = `-- name: PruneChanges :exec
 DELETE FROM durable.batch_changes
-WHERE batch = ANY ($1::uuid[])
-  AND NOT EXISTS (
-      SELECT
-      FROM durable.batches
-      WHERE batches.id = batch_changes.batch
-  )
+WHERE batch = ANY (ARRAY(
+    SELECT given.id
+    FROM (SELECT unnest($1::uuid[]) AS id) given
+    WHERE NOT EXISTS (
+        SELECT
+        FROM durable.batches
+        WHERE batches.id = given.id
+    )
+))
 `
 
 type PruneChangesParams struct {
 	Ids []uuid.UUID
 }
 
-// Deletes changes of batches that are gone.
+// Deletes changes of batches that are gone. Those of the others are not read: there may be many.
 // Index: batch_changes_batch, batches_pkey. Locks: the changes. Idempotent: a repeat finds none.
 func (q *Queries) PruneChanges(ctx context.Context, arg PruneChangesParams) error {
 	_, err := q.db.Exec(ctx, PruneChanges, arg.Ids)
