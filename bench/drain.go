@@ -16,13 +16,14 @@ type sample map[string]float64
 type drain struct {
 	worker    spec
 	on        engine
-	n         int                                 // executions
-	fill      func(context.Context, *watch) error // puts in what is executed; nil: n plain runs
-	processes int                                 // zero: one
-	ballast   func(context.Context, *watch) error // puts in what must not disturb
-	held      bool                                // a snapshot is open meanwhile
-	old       int                                 // runs that ended long ago and are to be deleted meanwhile
-	pooled    bool                                // the workers connect through a PgBouncer
+	n         int                                         // executions
+	fill      func(context.Context, *watch) error         // puts in what is executed; nil: n plain runs
+	processes int                                         // zero: one
+	ballast   func(context.Context, *watch) error         // puts in what must not disturb
+	held      bool                                        // a snapshot is open meanwhile
+	old       int                                         // runs that ended long ago and are to be deleted meanwhile
+	inspect   func(context.Context, *watch, sample) error // reads more of what was executed; nil: nothing
+	pooled    bool                                        // the workers connect through a PgBouncer
 	label     string
 }
 
@@ -60,7 +61,11 @@ func (b *bench) drain(ctx context.Context, d drain) (sample, error) {
 		}
 		defer release()
 	}
-	return b.work(ctx, w, d)
+	found, err := b.work(ctx, w, d)
+	if err == nil && d.inspect != nil {
+		err = d.inspect(ctx, w, found)
+	}
+	return found, err
 }
 
 // load enqueues n runs from this process, as fast as the contender can.

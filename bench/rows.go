@@ -127,6 +127,7 @@ func rows(n int, quick bool) []row {
 	list = append(list, scheduleRows(n)...)
 	list = append(list, stepRows(n/10, quick)...)
 	list = append(list, linkRows(n, quick)...)
+	list = append(list, batchRows(n)...)
 	list = append(list, retentionRow(5*n, n/4), steadyRow(quick))
 	list = append(list, scaleRows(n, few, quick)...)
 	return append(list, quietRows(waits, few, window)...)

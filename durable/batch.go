@@ -253,7 +253,7 @@ func (c *Client) Batch(ctx context.Context, id store.BatchID) (store.Batch, erro
 
 // CloseBatch says that no run is added to an open batch from outside any more. A repeat does nothing.
 func (c *Client) CloseBatch(ctx context.Context, id store.BatchID) error {
-	return again(ctx, func(ctx context.Context) error { return c.store.CloseBatch(ctx, id) })
+	return again(ctx, func(ctx context.Context) error { return c.store.CloseBatch(ctx, store.BatchClose{ID: id}) })
 }
 
 // CancelBatch cancels the unfinished members of a batch, and refuses further ones. A batch that has

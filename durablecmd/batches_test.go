@@ -79,6 +79,7 @@ func TestBatchesAreShownClosedRetriedCancelledAndWaitedFor(t *testing.T) {
 	require.Equal(t, 4, do(4, "batches", "wait", id, "--timeout", "50ms").code)
 
 	require.Regexp(t, `(?m)^state +running$`, do(0, "batches", "close", id).stdout)
+	require.Regexp(t, `batch +`+id+` +close`, do(0, "audit", "list", "--kind", "batch").stdout)
 	require.Contains(t, do(0, "batches", "retry", id, "--reason", "ticket").stdout, id+": retry: 1 run matched, 1 changed")
 	require.Regexp(t, `"batch": "`+id+`"`, do(0, "audit", "list", "--json", "--kind", "bulk").stdout)
 	eventually(t, env, "unfinished  1", "batches", "show", id)
@@ -108,4 +109,46 @@ func TestABatchThatIsNamedWronglyIsRefused(t *testing.T) {
 		require.Equal(t, 1, e.code, verb)
 		require.Equal(t, "not_found", decode[failure](t, e.stderr).Error.Code)
 	}
+}
+
+func TestRunsAreAddedToAnOpenBatchAndFoundByIt(t *testing.T) {
+	t.Parallel()
+	env := migrated(t)
+	do := func(code int, args ...string) ended {
+		t.Helper()
+		e := execute(t, env, args...)
+		require.Equal(t, code, e.code, "%v: %s", args, e.stderr)
+		return e
+	}
+	batch := store.NewBatch{ID: store.NewRunID(), Name: "pages", OpenFor: time.Hour}
+	id := batch.ID.String()
+	enqueuePages(t, env, batch, "later")
+	added := strings.TrimSpace(do(0, "enqueue", "page", "--force", "--args", `"x"`, "--batch", id[:24]).stdout)
+	do(0, "enqueue", "page", "--force", "--args", `"x"`)
+	do(0, "runs", "cancel", added)
+	shown := do(0, "runs", "show", added).stdout
+	require.Regexp(t, `(?m)^batch +pages, `+id+` \(running, open\): 1 of 2 ended$`, shown)
+	run := decode[operate.LinkedRun](t, do(0, "runs", "show", added, "--json").stdout)
+	require.Equal(t, []any{batch.ID, int64(1)}, []any{run.Batch.ID, run.Batch.Unfinished})
+	list := func(args ...string) []store.Record {
+		return decode[operate.RunList](t, do(0, append([]string{"runs", "list", "--json", "--batch", id}, args...)...).stdout).Runs
+	}
+	require.Len(t, list(), 2)
+	require.Equal(t, added, list("--state", "cancelled")[0].ID.String())
+	require.Len(t, list("--limit", "1"), 1)
+	require.Regexp(t, `(?m)^cancelled +1$`, do(0, "runs", "count", "--batch", id).stdout)
+	require.Contains(t, do(2, "runs", "list", "--batch", "7").stderr, `--batch: "7" is not a batch id`)
+	require.Contains(t, do(2, "runs", "delete", "--all", "--batch", "00000000-0000-0000-0000-000000000000", "--yes").stderr, "no batch has the id")
+	require.Contains(t, do(2, "runs", "list", "--batch", id, "--parent", added).stderr, "want only one of")
+
+	require.Contains(t, do(0, "runs", "delete", "--all", "--batch", id, "--state", "pending", "--dry-run").stdout, "1 run")
+
+	do(0, "batches", "close", id)
+	enqueue := func(batch string) []string { return []string{"enqueue", "page", "--force", "--batch", batch} }
+	require.Contains(t, do(1, enqueue(id)...).stderr, "batch "+id+" is closed")
+	require.Contains(t, do(1, enqueue(store.NewRunID().String())...).stderr, "not found")
+	require.Contains(t, do(1, enqueue("ffffffff")...).stderr, "ffffffff")
+	require.Contains(t, do(2, enqueue("7")...).stderr, `"7" is not a batch id`)
+	do(0, "batches", "cancel", id, "--reason", "wrong file")
+	require.Contains(t, do(1, enqueue(id)...).stderr, "was cancelled: wrong file")
 }

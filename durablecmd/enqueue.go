@@ -20,6 +20,7 @@ type enqueueVerb struct {
 	In          *time.Duration `xor:"due" help:"Delay before the run is due, such as 5m."`
 	At          *timestamp     `xor:"due" help:"Time at which the run is due, such as 2030-01-31T08:00:00Z."`
 	DependsOn   []string       `xor:"due" sep:"none" placeholder:"[CONDITION:]RUN,…" help:"Runs that must have ended before the run is due, by their ids or the first 8 or more characters of them. CONDITION is success (the default: all have succeeded), end (all have ended) or failure (one is dead, cancelled or deleted). Repeatable: all conditions are wanted."`
+	Batch       word           `placeholder:"BATCH" help:"Open batch that the run becomes a member of, by its id or the first 8 or more characters of it."`
 	Queue       *string        `help:"Queue. Default: the job's."`
 	Priority    *int           `help:"Priority, -4 to 4, larger first. Default: the job's."`
 	MaxAttempts *int           `help:"Number of attempts before the run is dead. Default: the job's."`
@@ -59,11 +60,6 @@ func (v enqueueVerb) Run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	for flag, at := range map[string]*timestamp{"--at": v.At, "--expires-at": v.ExpiresAt} {
-		if at != nil && time.Time(*at).IsZero() { // which elsewhere says that there is none
-			return usage("%s: want a year from 1970 to 9999", flag)
-		}
-	}
 	keys, err := v.Keys.options()
 	if err != nil {
 		return err
@@ -72,8 +68,8 @@ func (v enqueueVerb) Run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	if err := p.checkArgs(ctx, v.Job, args); err != nil && !v.Force {
-		return usage("--args: %w; --force enqueues the run anyway", err)
+	if err := v.check(ctx, p, args); err != nil {
+		return err
 	}
 	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
 		job, err := v.declared(ctx, o)
@@ -84,7 +80,11 @@ func (v enqueueVerb) Run(ctx context.Context, p *program) error {
 		if err != nil {
 			return err
 		}
-		run := durable.RunOf(job, args, slices.Concat(v.options(), keys, limits, conditions)...)
+		batch, err := v.batch(ctx, o)
+		if err != nil {
+			return err
+		}
+		run := durable.RunOf(job, args, slices.Concat(v.options(), keys, limits, conditions, batch)...)
 		run.ID = id
 		stored, err := o.Enqueue(ctx, run)
 		if err != nil {
@@ -107,6 +107,24 @@ func (v enqueueVerb) Run(ctx context.Context, p *program) error {
 		record, err := waitFor(ctx, o.Operator, stored.ID, 0)
 		return errors.Join(err, record.Ended())
 	})
+}
+
+// check refuses what makes no sense, before the store is reached.
+func (v enqueueVerb) check(ctx context.Context, p *program, args []byte) error {
+	for flag, at := range map[string]*timestamp{"--at": v.At, "--expires-at": v.ExpiresAt} {
+		if at != nil && time.Time(*at).IsZero() { // which elsewhere says that there is none
+			return usage("%s: want a year from 1970 to 9999", flag)
+		}
+	}
+	if v.Batch != "" {
+		if err := checkBatchID(string(v.Batch)); err != nil {
+			return err
+		}
+	}
+	if err := p.checkArgs(ctx, v.Job, args); err != nil && !v.Force {
+		return usage("--args: %w; --force enqueues the run anyway", err)
+	}
+	return nil
 }
 
 // id is the id that the run gets.
@@ -150,6 +168,18 @@ func (v enqueueVerb) options() []durable.Option {
 		options = append(options, durable.Metadata(v.Meta))
 	}
 	return options
+}
+
+// batch puts the run into a batch.
+func (v enqueueVerb) batch(ctx context.Context, o *operate.Actor) ([]durable.Option, error) {
+	if v.Batch == "" {
+		return nil, nil
+	}
+	id, err := o.FindBatch(ctx, string(v.Batch))
+	if err != nil {
+		return nil, fmt.Errorf("--batch: %w", err)
+	}
+	return []durable.Option{durable.InBatch(durable.BatchByID(id))}, nil
 }
 
 // conditions are what the run depends on.

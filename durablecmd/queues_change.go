@@ -52,7 +52,7 @@ type (
 	auditListVerb struct {
 		watchFlag
 
-		Kind    word     `placeholder:"KIND" help:"Only changes to this kind of thing: run, bulk (all runs of a filter), queue, schedule, limit, lock or session."`
+		Kind    word     `placeholder:"KIND" help:"Only changes to this kind of thing: run, bulk (all runs of a filter), batch, queue, schedule, limit, lock or session."`
 		Subject word     `placeholder:"ID" help:"Only changes to the thing with this id or name."`
 		By      word     `placeholder:"ACTOR" help:"Only changes that this actor made."`
 		Action  word     `placeholder:"ACTION" help:"Only this action, such as cancel, delete or pause."`
@@ -194,8 +194,8 @@ func (v auditListVerb) Run(ctx context.Context, p *program) error {
 	if v.Cursor < 0 {
 		return usage("--cursor %d: want 0 or more", v.Cursor)
 	}
-	if v.Kind != "" && !slices.Contains([]word{"run", "bulk", "queue", "schedule", "limit", "lock", store.KindSession}, v.Kind) {
-		return usage("--kind %q: want run, bulk, queue, schedule, limit, lock or session", v.Kind)
+	if v.Kind != "" && !slices.Contains([]word{"run", "bulk", "batch", "queue", "schedule", "limit", "lock", store.KindSession}, v.Kind) {
+		return usage("--kind %q: want run, bulk, batch, queue, schedule, limit, lock or session", v.Kind)
 	}
 	return v.watched(ctx, p, func(ctx context.Context, o *operate.Actor) error {
 		list, err := o.Changes(ctx, store.ChangeFilter{Kind: string(v.Kind), Subject: string(v.Subject), By: string(v.By), Action: string(v.Action),

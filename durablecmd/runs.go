@@ -179,6 +179,7 @@ type filterFlags struct {
 	Schedule   word     `placeholder:"NAME" help:"Only runs of this schedule."`
 	Parent     word     `placeholder:"RUN" help:"Only children of this run."`
 	WaitingOn  word     `placeholder:"RUN" help:"Only runs that wait for this one, on which they depend."`
+	Batch      word     `placeholder:"BATCH" help:"Only members of this batch."`
 	Worker     word     `placeholder:"NAME" help:"Only runs that this worker is executing, or executed last."`
 	Error      word     `placeholder:"TEXT" help:"Only runs whose error contains this text."`
 	Args       word     `placeholder:"TEXT" help:"Only runs whose args, as they are stored, contain this text."`
@@ -190,7 +191,7 @@ type filterFlags struct {
 
 // given reports whether any of the flags is.
 func (f *filterFlags) given() bool {
-	return len(f.State)+len(f.Job)+len(f.Queue) > 0 || f.Tag+f.Key+f.Schedule+f.Parent+f.WaitingOn+f.Worker+f.Error+f.Args != "" || f.Meta != nil ||
+	return len(f.State)+len(f.Job)+len(f.Queue) > 0 || f.Tag+f.Key+f.Schedule+f.Parent+f.WaitingOn+f.Batch+f.Worker+f.Error+f.Args != "" || f.Meta != nil ||
 		f.Since != nil || f.Until != nil || f.EndedSince != nil
 }
 
@@ -207,19 +208,19 @@ func (f *filterFlags) filter(now time.Time) (durable.Filter, error) {
 		filter.States = append(filter.States, state)
 	}
 	for _, link := range []struct {
-		flag string
-		text word
-		id   *durable.RunID
-	}{{"--parent", f.Parent, &filter.Parent}, {"--waiting-on", f.WaitingOn, &filter.WaitingOn}} {
+		flag, what string
+		text       word
+		id         *durable.RunID
+	}{{"--parent", "run", f.Parent, &filter.Parent}, {"--waiting-on", "run", f.WaitingOn, &filter.WaitingOn}, {"--batch", "batch", f.Batch, &filter.Batch}} {
 		if link.text == "" {
 			continue
 		}
 		id, err := durable.ParseRunID(string(link.text))
 		if err != nil {
-			return filter, usage("%s: %w", link.flag, err)
+			return filter, usage("%s: %q is not a %s id (a UUID such as 0190c5a0-7d6c-7b0e-9f6e-3a1f4b2c5d6e)", link.flag, string(link.text), link.what)
 		}
 		if id == (durable.RunID{}) { // which would mean any
-			return filter, usage("%s: no run has the id %s", link.flag, id)
+			return filter, usage("%s: no %s has the id %s", link.flag, link.what, id)
 		}
 		*link.id = id
 	}
@@ -282,6 +283,9 @@ const linksShown = 20
 func linkRows(links *operate.RunLinks) (rows [][2]string) {
 	if parent := links.Parent; parent != nil {
 		rows = append(rows, [2]string{"child of", fmt.Sprintf("%s, in its step %s", otherText(parent.Run, parent.Job, parent.State), parent.Step)})
+	}
+	if b := links.Batch; b != nil {
+		rows = append(rows, [2]string{"batch", fmt.Sprintf("%s, %s (%s): %d of %d ended", b.Name, b.ID, batchState(b), b.EndedMembers(), b.Counts.Members)})
 	}
 	sources, children := links.MoreSources, operate.Figure{}
 	if len(links.Children) > 0 {

@@ -206,7 +206,7 @@ func TestEnqueueTakesEveryFlag(t *testing.T) {
 	delete(got, "id")
 	delete(got, "created_at")
 	require.Contains(t, run.stdout, "9007199254740993")
-	for _, other := range []string{"args", "children", "dependents", "depends_on", "more_dependents", "more_sources", "parent"} {
+	for _, other := range []string{"args", "batch", "children", "dependents", "depends_on", "more_dependents", "more_sources", "parent"} {
 		require.Contains(t, got, other)
 		delete(got, other)
 	}

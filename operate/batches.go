@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -62,15 +63,15 @@ type BatchWaiter struct {
 	Step  *string     `json:"step"` // of the handler that waits for it; nil: it is a dependent
 }
 
-// ended is how many members have ended.
-func (b *BatchView) ended() int64 { return b.Counts.Members - b.Unfinished }
+// EndedMembers is how many members have ended.
+func (b *BatchView) EndedMembers() int64 { return b.Counts.Members - b.Unfinished }
 
 // Percent is how many of a hundred members have ended, rounded down: at 100 all have. An empty batch
 // is at 100 when it has ended.
 func (b *BatchView) Percent() int {
 	switch {
 	case b.Counts.Members > 0:
-		return int(100 * b.ended() / b.Counts.Members)
+		return int(100 * b.EndedMembers() / b.Counts.Members)
 	case b.State == store.BatchRunning:
 		return 0
 	default:
@@ -109,10 +110,10 @@ func viewOf(b *store.Batch, now time.Time) BatchView {
 		until = *b.EndedAt
 	}
 	took := until.Sub(b.CreatedAt)
-	if took <= 0 || view.ended() == 0 {
+	if took <= 0 || view.EndedMembers() == 0 {
 		return view
 	}
-	rate := float64(view.ended()) / took.Seconds()
+	rate := float64(view.EndedMembers()) / took.Seconds()
 	view.Rate = &rate
 	if left := float64(view.Unfinished) / rate; left > 0 && left < leftMost.Seconds() {
 		takes := store.Duration(time.Duration(left * float64(time.Second)).Round(time.Millisecond))
@@ -200,11 +201,11 @@ func (o *Operator) WaitForBatch(ctx context.Context, id store.BatchID) (BatchVie
 // CloseBatch says that no run is added to a batch from outside any more, and returns the batch. A
 // repeat does nothing.
 func (a *Actor) CloseBatch(ctx context.Context, id store.BatchID) (BatchView, error) {
-	return a.changeBatch(ctx, id, "close", "", func(b *BatchView) (bool, error) {
+	return a.changeBatch(ctx, id, rules.BatchCloses, "", func(b *BatchView) (bool, error) {
 		if b.Closed {
 			return false, nil
 		}
-		return true, a.store.CloseBatch(ctx, id)
+		return true, a.store.CloseBatch(ctx, store.BatchClose{ID: id, By: a.by})
 	})
 }
 

@@ -77,8 +77,8 @@ func (r repeating) Members(ctx context.Context, id store.BatchID, after store.Ru
 }
 
 // CloseBatch is the store's, repeated.
-func (r repeating) CloseBatch(ctx context.Context, id store.BatchID) error {
-	return repeatedly(ctx, r, func() error { return r.Store.CloseBatch(ctx, id) })
+func (r repeating) CloseBatch(ctx context.Context, closing store.BatchClose) error {
+	return repeatedly(ctx, r, func() error { return r.Store.CloseBatch(ctx, closing) })
 }
 
 // CancelBatch is the store's, repeated. A repetition finds the batch cancelled.

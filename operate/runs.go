@@ -2,6 +2,7 @@ package operate
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"math"
 	"slices"
@@ -146,13 +147,14 @@ type LinkedRun struct {
 	RunLinks
 }
 
-// RunLinks are the runs that one has to do with, at most store.MaxLinks that it waits for, and as many
+// RunLinks are the runs that one has to do with, and its batch, at most store.MaxLinks that it waits for, and as many
 // that wait for it. Those with conditions that are not met come first.
 type RunLinks struct {
-	Parent     *Parent `json:"parent"`     // nil: it is no child
-	DependsOn  []Link  `json:"depends_on"` // the run is due when their conditions are met
-	Children   []Link  `json:"children"`   // that its handler has called
-	Dependents []Link  `json:"dependents"` // that depend on this run
+	Parent     *Parent    `json:"parent"`     // nil: it is no child
+	DependsOn  []Link     `json:"depends_on"` // the run is due when their conditions are met
+	Children   []Link     `json:"children"`   // that its handler has called
+	Dependents []Link     `json:"dependents"` // that depend on this run
+	Batch      *BatchView `json:"batch"`      // of which the run is a member; nil: it is in none
 	// MoreSources are those of DependsOn and Children that are not listed, MoreDependents those
 	// of Dependents.
 	MoreSources    Figure `json:"more_sources"`
@@ -201,7 +203,23 @@ func (o *Operator) LinksOf(ctx context.Context, id store.RunID) (RunLinks, error
 			links.Parent = &Parent{Run: link.Run, Job: link.Job, State: link.State, Step: *link.Step}
 		}
 	}
-	return links, nil
+	links.Batch, err = o.batchOf(ctx, found.Batch)
+	return links, err
+}
+
+// batchOf is the batch of a run; nil: it is in none, or the batch was deleted meanwhile.
+func (o *Operator) batchOf(ctx context.Context, id *store.BatchID) (*BatchView, error) {
+	if id == nil {
+		return nil, nil
+	}
+	view, err := o.BatchSummary(ctx, *id)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return &view, nil
 }
 
 // RunWithLinks is Run with the runs that it has to do with.

@@ -138,6 +138,12 @@ func (f *BatchFilter) Most() (int, error) {
 	return most(f.Limit, defaultPage, LargestPage)
 }
 
+// BatchClose asks for a batch to be closed.
+type BatchClose struct {
+	ID BatchID
+	By string // who asks for it, for the audit log; empty: a program
+}
+
 // BatchCancel asks for a batch to be cancelled.
 type BatchCancel struct {
 	ID     BatchID
@@ -169,7 +175,7 @@ type Batches interface {
 	Members(ctx context.Context, id BatchID, after RunID, limit int) (MemberPage, error)
 	// CloseBatch says that no run is added from outside any more. A repeat does nothing. ErrNotFound:
 	// there is no such batch.
-	CloseBatch(ctx context.Context, id BatchID) error
+	CloseBatch(ctx context.Context, closing BatchClose) error
 	// CancelBatch closes a batch, refuses further runs, and has releases cancel its unfinished
 	// members. One that has ended is left alone. ErrNotFound: there is no such batch.
 	CancelBatch(ctx context.Context, cancel BatchCancel) error

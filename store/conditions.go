@@ -118,6 +118,7 @@ type RunLinks struct {
 	WaitedFor []Link // by these
 	// Sources and Waiters count all of them, up to MaxLinksCounted.
 	Sources, Waiters Count
+	Batch            *BatchID // of which the run is a member; nil: it is in none
 }
 
 // Bounds of the links that are read at a time in one direction, and of those that are counted.

@@ -21,6 +21,7 @@ type Filter struct {
 	Schedule   string    // only runs of the schedule of this name; empty: any
 	Parent     RunID     // only children of this run; the zero id: any. Not together with IDs
 	WaitingOn  RunID     // only runs that wait for this one, on which they depend; the zero id: any. Not together with IDs or Parent
+	Batch      BatchID   // only members of this batch; the zero id: any. Not together with IDs, Parent or WaitingOn
 	Worker     string    // only runs that the worker of this name has, or had last; empty: any
 	Error      string    // only runs whose Record.Error contains this text; empty: any
 	Args       string    // only runs whose args, as they are stored, contain this text; empty: any
@@ -58,12 +59,23 @@ func checkSince(since time.Time) error {
 	return nil
 }
 
-// Named reports whether the filter names so few runs, by their ids, a key, a schedule or a run
-// that they have to do with, that they can be counted one by one.
+// Named reports whether the filter names runs by their ids, a key, a schedule, a batch or a run
+// that they have to do with: an index finds them, so they are counted one by one.
 func (f *Filter) Named() bool { return len(f.IDs) > 0 || f.Key != "" || f.Schedule != "" || f.Linked() }
 
-// Linked reports whether the filter asks for runs that have to do with another one.
-func (f *Filter) Linked() bool { return f.Parent != RunID{} || f.WaitingOn != RunID{} }
+// Linked reports whether the filter asks for runs that have to do with another one, or for members of
+// a batch.
+func (f *Filter) Linked() bool { return f.links() > 0 }
+
+// links is how many runs and batches the filter names with which runs have to do.
+func (f *Filter) links() (n int) {
+	for _, id := range []RunID{f.Parent, f.WaitingOn, f.Batch} {
+		if id != (RunID{}) {
+			n++
+		}
+	}
+	return n
+}
 
 // Range is what a store needs to know of a filter: the ids listed lie from the
 // first to below the second one, and at most limit of them are wanted. It
@@ -153,6 +165,7 @@ func (f *Filter) words() map[string]any {
 	add("schedule", f.Schedule != "", f.Schedule)
 	add("parent", f.Parent != RunID{}, f.Parent)
 	add("waiting_on", f.WaitingOn != RunID{}, f.WaitingOn)
+	add("batch", f.Batch != BatchID{}, f.Batch)
 	add("worker", f.Worker != "", f.Worker)
 	add("error", f.Error != "", f.Error)
 	add("args", f.Args != "", f.Args)
@@ -174,8 +187,8 @@ func (f *Filter) checkWords() error {
 	if f.IDs != nil && len(f.IDs) == 0 {
 		return fmt.Errorf("%w: an empty list of ids: want nil for any run", ErrInvalid)
 	}
-	if f.Linked() && (f.IDs != nil || f.Parent != (RunID{}) && f.WaitingOn != (RunID{})) {
-		return fmt.Errorf("%w: want only one of ids, a parent, and a run that is waited for", ErrInvalid)
+	if links := f.links(); links > 1 || links == 1 && f.IDs != nil {
+		return fmt.Errorf("%w: want only one of ids, a parent, a run that is waited for, and a batch", ErrInvalid)
 	}
 	for _, state := range f.States {
 		if !slices.Contains(States(), state) {

@@ -184,15 +184,18 @@ FROM sums
 WHERE batches.id = sums.batch;
 
 -- name: PruneChanges :exec
--- Deletes changes of batches that are gone.
+-- Deletes changes of batches that are gone. Those of the others are not read: there may be many.
 -- Index: batch_changes_batch, batches_pkey. Locks: the changes. Idempotent: a repeat finds none.
 DELETE FROM durable.batch_changes
-WHERE batch = ANY (@ids::uuid[])
-  AND NOT EXISTS (
-      SELECT
-      FROM durable.batches
-      WHERE batches.id = batch_changes.batch
-  );
+WHERE batch = ANY (ARRAY(
+    SELECT given.id
+    FROM (SELECT unnest(@ids::uuid[]) AS id) given
+    WHERE NOT EXISTS (
+        SELECT
+        FROM durable.batches
+        WHERE batches.id = given.id
+    )
+));
 
 -- name: FoldedBatches :many
 -- After FoldChanges, in its transaction: the batches, and whether changes of them are left. One
@@ -236,7 +239,7 @@ WHERE id = @id::uuid;
 -- name: CancelMembers :many
 -- After FoldedBatches, in its transaction: has members of a cancelled batch cancelled, from its
 -- cursor on. Fewer than asked for: these were the last. Bounds as in MembersOf.
--- Index: members_batch, batches_pkey. Locks: the batch, which the transaction has.
+-- Index: members_batch, batches_pkey, runs_pkey. Locks: the batch, which the transaction has.
 -- Idempotent: the cursor moves; a run that has ended is left alone.
 WITH portion AS MATERIALIZED (
     SELECT members.run_id
@@ -249,6 +252,8 @@ WITH portion AS MATERIALIZED (
     INSERT INTO durable.notices (run_id, kind)
     SELECT portion.run_id, durable.notice_member()
     FROM portion
+    JOIN durable.runs ON runs.id = portion.run_id
+    WHERE durable.is_unfinished(runs.state)
 ), moved AS (
     UPDATE durable.batches
     SET cursor = coalesce((SELECT run_id FROM portion ORDER BY run_id DESC LIMIT 1), cursor)
@@ -292,16 +297,25 @@ WHERE id = ANY (ARRAY(
 -- Closes a batch. Index: batches_pkey. Locks: the batch; it waits for those who add runs to it.
 -- Idempotent: a repeat finds it closed.
 WITH locked_batches AS MATERIALIZED (
-    SELECT batches.id
+    SELECT batches.id, batches.closed
     FROM durable.batches
     WHERE batches.id = @id::uuid
     FOR UPDATE
+), changed AS (
+    UPDATE durable.batches
+    SET closed = true,
+        look_at = now()
+    FROM locked_batches
+    WHERE batches.id = locked_batches.id
+      AND NOT locked_batches.closed
+    RETURNING batches.id
+), audited AS (
+    INSERT INTO durable.audit (actor, kind, subject, action)
+    SELECT @actor::text, @kind::text, changed.id::text, @action::text
+    FROM changed
 )
-UPDATE durable.batches
-SET closed = true,
-    look_at = CASE WHEN closed THEN look_at ELSE now() END
-WHERE id = ANY (ARRAY(SELECT locked_batches.id FROM locked_batches))
-RETURNING id;
+SELECT locked_batches.id
+FROM locked_batches;
 
 -- name: CancelBatch :many
 -- Has a batch that has not ended cancelled. Index: batches_pkey. Locks: the batch; it waits for
@@ -409,6 +423,17 @@ JOIN durable.runs ON runs.id = portion.run_id
 JOIN durable.lanes ON lanes.id = abs(runs.lane)
 LEFT JOIN durable.problems ON problems.run_id = runs.id
 ORDER BY runs.id;
+
+-- name: RunsOfBatch :many
+-- The members of a batch, newest first.
+-- Index: members_batch, backwards. Locks: none.
+SELECT members.run_id AS id
+FROM durable.members
+WHERE members.batch = @batch::uuid
+  AND members.run_id < @below::uuid
+  AND members.run_id >= @from_id::uuid
+ORDER BY members.run_id DESC
+LIMIT @most::int;
 
 -- name: EdgesToBatches :many
 -- After LockNoticed in its transaction: which batches its runs wait for as dependents that have

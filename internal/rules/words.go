@@ -34,6 +34,7 @@ const (
 	Edited        = "edited"                        // likewise
 	Reruns        = "rerun"                         // a run was made after another one
 	Reveals       = "reveal"                        // what is hidden of a run was shown
+	BatchCloses   = "close"                         // a batch takes no more runs
 	SessionEnds   = "end"                           // a person has logged out
 	OrphanPaused  = "paused, no worker declares it" // by Orphan
 	OrphanResumed = "resumed, it is declared again" // by Orphan

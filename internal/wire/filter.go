@@ -10,13 +10,13 @@ import (
 
 // FilterParams are the parameters that Runs reads: the words of the commands' flags.
 func FilterParams() []string {
-	return []string{"state", "job", "queue", "tag", "key", "schedule", "parent", "waiting_on", "worker", "error", "args", "metadata", "id", "since", "until", "ended_since", "cursor", "limit"}
+	return []string{"state", "job", "queue", "tag", "key", "schedule", "parent", "waiting_on", "batch", "worker", "error", "args", "metadata", "id", "since", "until", "ended_since", "cursor", "limit"}
 }
 
 // Runs is the filter of a list of runs.
 func (p *Params) Runs() store.Filter {
 	f := store.Filter{Jobs: p.Texts("job"), Queues: p.Texts("queue"), Tag: p.Text("tag"), Key: p.Text("key"), Schedule: p.Text("schedule"),
-		Parent: p.linked("parent"), WaitingOn: p.linked("waiting_on"),
+		Parent: p.linked("parent"), WaitingOn: p.linked("waiting_on"), Batch: p.linkedBatch("batch"),
 		Worker: p.Text("worker"), Error: p.Text("error"), Args: p.Text("args"), Metadata: p.metadata("metadata"),
 		Since: p.Instant("since"), Until: p.Instant("until"), EndedSince: p.Instant("ended_since"),
 		Before: p.ID("cursor"), Limit: int(p.Number("limit", 1, store.LargestPage, 0))}
@@ -44,6 +44,15 @@ func (p *Params) linked(parameter string) store.RunID {
 	id := p.ID(parameter)
 	if p.Given(parameter) && id == (store.RunID{}) {
 		p.Refuse(parameter, "want the id of a run, or leave it out")
+	}
+	return id
+}
+
+// linkedBatch is the id of a batch of which runs are members. The zero id would mean "any".
+func (p *Params) linkedBatch(parameter string) store.BatchID {
+	id := p.ID(parameter)
+	if p.Given(parameter) && id == (store.BatchID{}) {
+		p.Refuse(parameter, "want the id of a batch, or leave it out")
 	}
 	return id
 }
@@ -104,6 +113,20 @@ func (l *linked) UnmarshalJSON(value []byte) error {
 	return nil
 }
 
+// batched is a condition that must name a batch when it is given: the zero id is none.
+type batched struct{ store.BatchID }
+
+// UnmarshalJSON reads the condition.
+func (b *batched) UnmarshalJSON(value []byte) error {
+	if err := json.Unmarshal(value, &b.BatchID); err != nil || b.BatchID == (store.BatchID{}) {
+		return errors.New("want the id of a batch, or leave it out")
+	}
+	return nil
+}
+
+// MarshalJSON writes the condition.
+func (b batched) MarshalJSON() ([]byte, error) { return json.Marshal(b.BatchID) }
+
 // MarshalJSON writes the condition.
 func (l linked) MarshalJSON() ([]byte, error) { return json.Marshal(l.RunID) }
 
@@ -117,6 +140,7 @@ type Filter struct {
 	Schedule   text           `json:"schedule,omitempty"`
 	Parent     linked         `json:"parent,omitzero"`
 	WaitingOn  linked         `json:"waiting_on,omitzero"`
+	Batch      batched        `json:"batch,omitzero"`
 	Worker     text           `json:"worker,omitempty"`
 	Error      text           `json:"error,omitempty"`
 	Args       text           `json:"args,omitempty"`
@@ -130,7 +154,7 @@ type Filter struct {
 // FilterOf is a filter as it is written in JSON.
 func FilterOf(f store.Filter) Filter {
 	return Filter{State: f.States, Job: f.Jobs, Queue: f.Queues, Tag: text(f.Tag), Key: text(f.Key), Schedule: text(f.Schedule),
-		Parent: linked{f.Parent}, WaitingOn: linked{f.WaitingOn},
+		Parent: linked{f.Parent}, WaitingOn: linked{f.WaitingOn}, Batch: batched{f.Batch},
 		Worker: text(f.Worker), Error: text(f.Error), Args: text(f.Args),
 		Metadata: f.Metadata, ID: f.IDs, Since: when{f.Since}, Until: when{f.Until}, EndedSince: when{f.EndedSince}}
 }
@@ -138,7 +162,7 @@ func FilterOf(f store.Filter) Filter {
 // Filter is the filter that was read from JSON.
 func (f Filter) Filter() store.Filter {
 	return store.Filter{States: f.State, Jobs: f.Job, Queues: f.Queue, Tag: string(f.Tag), Key: string(f.Key), Schedule: string(f.Schedule),
-		Parent: f.Parent.RunID, WaitingOn: f.WaitingOn.RunID,
+		Parent: f.Parent.RunID, WaitingOn: f.WaitingOn.RunID, Batch: f.Batch.BatchID,
 		Worker: string(f.Worker), Error: string(f.Error), Args: string(f.Args),
 		Metadata: f.Metadata, IDs: f.ID, Since: f.Since.Time, Until: f.Until.Time, EndedSince: f.EndedSince.Time}
 }

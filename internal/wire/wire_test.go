@@ -16,12 +16,12 @@ import (
 func TestAFilterIsReadFromAQueryAndABody(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 22, 8, 0, 0, 123456000, time.UTC)
-	id, cursor, parent, source := store.NewRunID(), store.NewRunID(), store.NewRunID(), store.NewRunID()
+	id, cursor, parent, source, batch := store.NewRunID(), store.NewRunID(), store.NewRunID(), store.NewRunID(), store.NewRunID()
 	want := store.Filter{States: []store.State{store.Dead, store.Cancelled}, Jobs: []string{"a/b", "x&y"}, Queues: []string{"q"}, Tag: "ü=1",
-		Key: "k 1", Schedule: "nightly/report", Parent: parent, WaitingOn: source, Worker: "w@1", Error: "no route", Args: "42 & sons", Metadata: store.Metadata{"tenant": "acme=1", "city": "Köln"},
+		Key: "k 1", Schedule: "nightly/report", Parent: parent, WaitingOn: source, Batch: batch, Worker: "w@1", Error: "no route", Args: "42 & sons", Metadata: store.Metadata{"tenant": "acme=1", "city": "Köln"},
 		IDs: []store.RunID{id}, Since: at, Until: at.Add(time.Hour), EndedSince: at.Add(time.Minute), Before: cursor, Limit: 7}
 	query := url.Values{"state": {"dead", "cancelled"}, "job": {"a/b", "x&y"}, "queue": {"q"}, "tag": {"ü=1"}, "key": {"k 1"}, "schedule": {"nightly/report"},
-		"parent": {parent.String()}, "waiting_on": {source.String()},
+		"parent": {parent.String()}, "waiting_on": {source.String()}, "batch": {batch.String()},
 		"worker": {"w@1"}, "error": {"no route"}, "args": {"42 & sons"}, "metadata": {"tenant=acme=1", "city=Köln"}, "id": {id.String()}, "cursor": {cursor.String()}, "limit": {"7"},
 		"since": {"2026-11-22T08:00:00.123456Z"}, "until": {"2026-11-22T09:00:00.123456Z"}, "ended_since": {"2026-11-22T08:01:00.123456Z"}}
 	p := wire.NewParams(query.Encode(), at)

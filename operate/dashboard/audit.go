@@ -25,7 +25,7 @@ type auditPage struct {
 }
 
 // auditKinds are the kinds of things that are changed.
-var auditKinds = []string{"run", "bulk", "queue", "schedule", "limit", "lock", store.KindSession} //nolint:gochecknoglobals // a constant table
+var auditKinds = []string{"run", "bulk", "batch", "queue", "schedule", "limit", "lock", store.KindSession} //nolint:gochecknoglobals // a constant table
 
 func (d *dashboard) audit(ctx context.Context, r *request) (view, error) {
 	filter, err := changeFilterOf(r)

@@ -51,6 +51,30 @@ type batchPage struct {
 	More    int64 // failed members that are not shown
 	Waiters []operate.BatchWaiter
 	Back    string
+	Members []memberCount
+	// AllFailed leads to the list of all members that have failed.
+	AllFailed string
+}
+
+// memberCount is how many members are in some states, and leads to the list of them.
+type memberCount struct {
+	Label, To string
+	N         int64
+}
+
+// memberCounts are the members of a batch by their states.
+func memberCounts(b *operate.BatchView) []memberCount {
+	return []memberCount{
+		{"Succeeded", membersAt(b.ID, store.Succeeded), b.Counts.Succeeded},
+		{"Dead", membersAt(b.ID, store.Dead), b.Counts.Dead},
+		{"Cancelled", membersAt(b.ID, store.Cancelled), b.Counts.Cancelled},
+		{"Unfinished", membersAt(b.ID, store.Pending, store.Running), b.Unfinished},
+	}
+}
+
+// membersAt is the address of the list of the members of a batch that are in some states.
+func membersAt(id store.BatchID, states ...store.State) string {
+	return with("runs", words(store.Filter{Batch: id, States: states}))
 }
 
 func (d *dashboard) batches(ctx context.Context, r *request) (view, error) {
@@ -128,7 +152,7 @@ func (d *dashboard) batch(ctx context.Context, r *request) (view, error) {
 		return view{}, err
 	}
 	shown := batchPage{batchLine: batchLineOf(&batch.BatchView), Failed: batch.Failed, More: batch.Counts.Failed() - int64(len(batch.Failed)), Waiters: batch.Waiters,
-		Back: "batches/" + id.String()}
+		Back: "batches/" + id.String(), Members: memberCounts(&batch.BatchView), AllFailed: membersAt(id, store.Dead, store.Cancelled)}
 	if batch.Rate != nil {
 		shown.Rate = per(*batch.Rate)
 	}

@@ -59,6 +59,17 @@ func TestABatchIsShownClosedRetriedAndCancelled(t *testing.T) {
 		page := s.get(path)
 		has(t, page, "1 of 3 members unfinished", "it is open", "66 % have ended", "Failed members", "textcanary&lt;i&gt;", "What waits for it", "Close…", "Retry all dead (1)…", "Cancel…", "Time left")
 		lacks(t, page, "pages<b>", "textcanary<i>", "valuecanary")
+		found := "runs?batch=" + id.String() + "&amp;state="
+		has(t, page, found+"succeeded", found+"dead", found+"pending&amp;state=running")
+		lacks(t, page, found+"cancelled\">") // there is none
+		members, err := db.Members(t.Context(), id, store.RunID{}, 1)
+		require.NoError(t, err)
+		has(t, s.get("runs/"+members.Members[0].ID.String()), "Member of batch", `href="`, path, "pages&lt;b&gt;", "2 of 3 ended")
+		list := s.get("runs?state=dead&batch=" + id.String())
+		has(t, list, `name="batch" value="`+id.String()+`"`, "textcanary&lt;i&gt;", `<details class="rare" open>`)
+		require.Equal(t, 1, strings.Count(list, `<tr id="r-`))
+		require.Equal(t, 3, strings.Count(s.get("runs?batch="+id.String()), `<tr id="r-`))
+		require.Equal(t, 400, s.do("GET", "runs?batch=00000000-0000-0000-0000-000000000000", nil).status)
 		require.Equal(t, 404, s.do("GET", "batches/"+store.NewRunID().String(), nil).status)
 		require.Equal(t, 400, s.do("GET", "batches/x", nil).status)
 		require.Equal(t, 400, s.do("GET", path+"/change?action=delete", nil).status)
@@ -66,6 +77,7 @@ func TestABatchIsShownClosedRetriedAndCancelled(t *testing.T) {
 		has(t, s.get(path+"/change?action=close"), "Close batch pages&lt;b&gt;?", "except by its members")
 		require.Equal(t, path+"?did=close", s.post(path+"/change", "action", "close"))
 		lacks(t, s.get(path), "Close…", "it is open")
+		require.Contains(t, s.audited("batch", id.String(), "close").Actor, "ada")
 
 		has(t, s.get(path+"/change?action=retry"), "Retry 1 dead member")
 		at := s.post(path+"/change", "action", "retry", "reason", "ticket")

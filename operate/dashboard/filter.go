@@ -47,7 +47,7 @@ func filterOf(form url.Values, now time.Time) (store.Filter, error) {
 	if filter.EndedSince, err = instantOf(form.Get("ended_since"), now); err != nil {
 		return filter, fmt.Errorf("%w: ended since: %w", store.ErrInvalid, err)
 	}
-	for name, id := range map[string]*store.RunID{"cursor": &filter.Before, "parent": &filter.Parent, "waiting_on": &filter.WaitingOn} {
+	for name, id := range map[string]*store.RunID{"cursor": &filter.Before, "parent": &filter.Parent, "waiting_on": &filter.WaitingOn, "batch": &filter.Batch} {
 		text := strings.TrimSpace(form.Get(name))
 		if text == "" {
 			continue
@@ -56,7 +56,7 @@ func filterOf(form url.Values, now time.Time) (store.Filter, error) {
 			return filter, fmt.Errorf("%w: %s: %w", store.ErrInvalid, strings.ReplaceAll(name, "_", " "), err)
 		}
 		if *id == (store.RunID{}) && name != "cursor" { // which would mean any
-			return filter, fmt.Errorf("%w: %s: no run has the id %s", store.ErrInvalid, strings.ReplaceAll(name, "_", " "), text)
+			return filter, fmt.Errorf("%w: %s: nothing has the id %s", store.ErrInvalid, strings.ReplaceAll(name, "_", " "), text)
 		}
 	}
 	return filter, nil
@@ -88,7 +88,7 @@ func instantOf(text string, now time.Time) (time.Time, error) {
 
 // conditions are the parameters of a list of runs, its cursor left out.
 func conditions() []string {
-	return []string{"state", "job", "queue", "tag", "key", "schedule", "parent", "waiting_on", "worker", "error", "args", "metadata", "since", "until", "ended_since"}
+	return []string{"state", "job", "queue", "tag", "key", "schedule", "parent", "waiting_on", "batch", "worker", "error", "args", "metadata", "since", "until", "ended_since"}
 }
 
 // words are the parameters of a filter.
@@ -108,7 +108,7 @@ func words(f store.Filter) url.Values {
 			values.Set(name, value)
 		}
 	}
-	for name, id := range map[string]store.RunID{"parent": f.Parent, "waiting_on": f.WaitingOn} {
+	for name, id := range map[string]store.RunID{"parent": f.Parent, "waiting_on": f.WaitingOn, "batch": f.Batch} {
 		if id != (store.RunID{}) {
 			values.Set(name, id.String())
 		}

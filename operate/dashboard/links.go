@@ -10,6 +10,7 @@ import (
 // linksView are the runs that one has to do with, on its page.
 type linksView struct {
 	Parent *operate.Parent
+	Batch  *operate.BatchView
 	Lists  []linkList // those that are not empty
 }
 
@@ -34,7 +35,7 @@ const linksMost = 50
 
 // linksOf is what a page shows of links.
 func linksOf(id store.RunID, links *operate.RunLinks) *linksView {
-	shown := &linksView{Parent: links.Parent}
+	shown := &linksView{Parent: links.Parent, Batch: links.Batch}
 	sources, children := links.MoreSources, operate.Figure{}
 	if len(links.Children) > 0 {
 		sources, children = children, sources
@@ -58,7 +59,7 @@ func linksOf(id store.RunID, links *operate.RunLinks) *linksView {
 		}
 		shown.Lists = append(shown.Lists, next)
 	}
-	if shown.Parent == nil && len(shown.Lists) == 0 {
+	if shown.Parent == nil && shown.Batch == nil && len(shown.Lists) == 0 {
 		return nil
 	}
 	return shown

@@ -223,17 +223,20 @@ func (s *Store) Members(ctx context.Context, id store.BatchID, after store.RunID
 }
 
 // CloseBatch closes a batch.
-func (s *Store) CloseBatch(ctx context.Context, id store.BatchID) error {
+func (s *Store) CloseBatch(ctx context.Context, closing store.BatchClose) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("close batch: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b := s.batches[id]
+	b := s.batches[closing.ID]
 	if b == nil {
-		return rules.UnknownBatch(id)
+		return rules.UnknownBatch(closing.ID)
 	}
-	b.Closed = true
+	if !b.Closed {
+		b.Closed = true
+		s.note(change{at: s.now(), kind: rules.KindBatch, subject: closing.ID.String(), what: rules.BatchCloses, by: closing.By})
+	}
 	s.hint()
 	return nil
 }

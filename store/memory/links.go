@@ -285,6 +285,10 @@ func (s *Store) Links(ctx context.Context, id store.RunID) (store.RunLinks, erro
 			}
 		}
 	}
+	if r := s.runs[id]; r != nil && s.inBatch(r) {
+		batch := r.batch
+		links.Batch = &batch
+	}
 	links.Sources, links.Waiters = rules.LinksCounted(len(links.WaitsFor)), rules.LinksCounted(len(links.WaitedFor))
 	links.WaitsFor, links.WaitedFor = rules.LinksInOrder(links.WaitsFor), rules.WaitersInOrder(links.WaitedFor)
 	return links, nil
@@ -338,6 +342,9 @@ func (s *Store) waitsOn(r *run, e *rules.Edge) bool {
 
 // hasLink reports whether a run has the link that a filter asks for. The caller holds mu.
 func (s *Store) hasLink(filter *store.Filter, r *run) bool {
+	if filter.Batch != (store.BatchID{}) {
+		return r.batch == filter.Batch && s.inBatch(r)
+	}
 	if filter.WaitingOn != (store.RunID{}) {
 		return slices.ContainsFunc(r.edges, func(e rules.Edge) bool { return e.Source == filter.WaitingOn && s.waitsOn(r, &e) })
 	}

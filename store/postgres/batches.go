@@ -22,11 +22,11 @@ func (s *Store) Members(ctx context.Context, id store.BatchID, after store.RunID
 }
 
 // CloseBatch closes a batch; see store.Batches.
-func (s *Store) CloseBatch(ctx context.Context, id store.BatchID) error {
-	if err := s.batches.Close(ctx, id); err != nil {
+func (s *Store) CloseBatch(ctx context.Context, closing store.BatchClose) error {
+	if err := s.batches.Close(ctx, closing); err != nil {
 		return err
 	}
-	return s.lookAtBatch(ctx, id)
+	return s.lookAtBatch(ctx, closing.ID)
 }
 
 // CancelBatch has a batch cancelled; see store.Batches.

@@ -86,7 +86,7 @@ var notSent = []string{
 	"RecordStepIn", "RecordSteps", "Awaiting", "ReleaseReady", "ReleaseWaiting", "SendInput", "StepFates", "StepOf", "StepsOf", "ClockOfRuns", "TakeDeaths", "TakeNotices",
 	// Of batches: the handlers of the test have none.
 	"AddMembers", "AwaitBatch", "BatchOfRun", "BatchPage", "BatchesByID", "BatchesFor", "CancelBatch", "CancelMembers", "CloseBatch", "CloseOwned", "DecideBatch",
-	"EdgesToBatches", "FoldChanges", "FoldedBatches", "LockBatches", "LockWhole", "MakeBatches", "MembersOf", "NoteEndOfOwner", "PruneChanges", "ReasonsOfMembers", "ShareBatches",
+	"EdgesToBatches", "FoldChanges", "FoldedBatches", "LockBatches", "LockWhole", "MakeBatches", "MembersOf", "NoteEndOfOwner", "PruneChanges", "ReasonsOfMembers", "RunsOfBatch", "ShareBatches",
 	// Of a failover that lost commits, and of calls that find what an earlier try has committed.
 	"Seal", "StillHeld",
 	// Of an Acquire that its caller has given up, of a lock whose row is locked, and of people who log out.

@@ -145,9 +145,15 @@ func (s *Store) Members(ctx context.Context, id store.BatchID, after store.RunID
 }
 
 // CloseBatch closes a batch; see store.Batches.
-func (s *Store) CloseBatch(ctx context.Context, id store.BatchID) error {
-	err := s.changeBatch(ctx, id, func(ctx context.Context, c *change, _ *store.Batch) error {
-		return c.CloseBatch(ctx, queries.CloseBatchParams{ID: id[:]})
+func (s *Store) CloseBatch(ctx context.Context, closing store.BatchClose) error {
+	err := s.changeBatch(ctx, closing.ID, func(ctx context.Context, c *change, b *store.Batch) error {
+		if b.Closed {
+			return nil
+		}
+		return errors.Join(
+			c.CloseBatch(ctx, queries.CloseBatchParams{ID: closing.ID[:]}),
+			c.audit(ctx, rules.KindBatch, closing.ID.String(), rules.BatchCloses, closing.By, nil),
+		)
 	})
 	if err != nil {
 		return fmt.Errorf("close batch: %w", err)

@@ -134,8 +134,8 @@ func (l *lookups) countMatching(ctx context.Context, now int64, filter store.Fil
 	return counts, rows.Err()
 }
 
-// countNamed counts runs whose ids are given, or that an index finds by their key or
-// their schedule.
+// countNamed counts runs whose ids are given, or that an index finds by their key,
+// their schedule, their batch or a link.
 func (l *lookups) countNamed(ctx context.Context, now int64, filter *store.Filter, counts map[store.State]store.Count) error {
 	from, below, _, err := filter.Range()
 	if err != nil {

@@ -126,8 +126,8 @@ func findRuns(ctx context.Context, reader *queries.Queries, now int64, filter st
 	return page, addProgress(ctx, reader, page.Runs)
 }
 
-// named are the newest runs of the key, of the schedule, or with the link, that is asked for, and the
-// smallest id that is examined, if not all are.
+// named are the newest runs of the key, of the schedule, of the batch, or with the link, that is asked
+// for, and the smallest id that is examined, if not all are.
 func named(ctx context.Context, reader *queries.Queries, now int64, filter *store.Filter) (ids []store.RunID, floor []byte, err error) {
 	ids, err = idsOfName(ctx, reader, now, filter, pageMost)
 	if len(ids) == pageMost {
@@ -147,6 +147,8 @@ func idsOfName(ctx context.Context, reader *queries.Queries, now int64, filter *
 		found, err = reader.ChildrenOf(ctx, queries.ChildrenOfParams{Parent: filter.Parent[:], Below: below[:], FromID: from[:], Most: most})
 	case filter.WaitingOn != store.RunID{}:
 		found, err = reader.DependentsOf(ctx, queries.DependentsOfParams{Source: filter.WaitingOn[:], Below: below[:], FromID: from[:], Now: now, Most: most})
+	case filter.Batch != store.BatchID{}:
+		found, err = reader.RunsOfBatch(ctx, queries.RunsOfBatchParams{Batch: filter.Batch[:], Below: below[:], FromID: from[:], Most: most})
 	case filter.Key != "":
 		found, err = reader.RunsOfKey(ctx, queries.RunsOfKeyParams{Key: &filter.Key, Below: below[:], FromID: from[:], Most: most})
 	default:

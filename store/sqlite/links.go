@@ -328,6 +328,14 @@ func (s *Store) Links(ctx context.Context, id store.RunID) (store.RunLinks, erro
 	if err != nil {
 		return links, fmt.Errorf("links: %w", s.explain(err))
 	}
+	batch, err := reader.FindMember(ctx, queries.FindMemberParams{RunID: id[:]})
+	if unlessNone(err) != nil {
+		return links, fmt.Errorf("links: %w", s.explain(err))
+	}
+	if err == nil {
+		id := store.BatchID(batch)
+		links.Batch = &id
+	}
 	links.Sources, links.Waiters = rules.LinksCounted(int(n)), rules.LinksCounted(int(m))
 	return links, nil
 }

@@ -34,6 +34,8 @@ func batchTests() map[string]func(*testing.T, *fixture) {
 		"retention keeps the members of a batch":                    batchKept,
 		"members and batches are listed":                            batchListed,
 		"batches of members that end together end once":             batchRaces,
+		"a member that is retried is cancelled with its batch":      batchRetriedLate,
+		"runs are found by their batch":                             batchFilter,
 	}
 }
 
@@ -172,19 +174,20 @@ func batchOpen(t *testing.T, f *fixture) {
 	second := newRun(memberOf(b))
 	f.enqueue(second)
 	for range 2 { // a repeat does nothing
-		if err := f.store.CloseBatch(f.ctx, b.ID); err != nil {
+		if err := f.store.CloseBatch(f.ctx, store.BatchClose{ID: b.ID, By: "ada"}); err != nil {
 			t.Fatalf("CloseBatch: %v", err)
 		}
 	}
 	if _, err := f.store.Enqueue(f.ctx, newRun(memberOf(b))); !errors.Is(err, store.ErrConflict) {
 		t.Errorf("a run for a closed batch: %v, want ErrConflict", err)
 	}
+	f.wantBatchAudited(b.ID, "ada", "close")
 	f.releaseAll()
 	f.ends(second.ID, store.Success)
 	f.releaseAll()
 	f.wantBatch(b, store.BatchSucceeded, store.BatchCounts{Members: 2, Succeeded: 2}, "it is closed")
 	f.wantDue("it is closed", dependent)
-	if err := f.store.CloseBatch(f.ctx, uuid.New()); !errors.Is(err, store.ErrNotFound) {
+	if err := f.store.CloseBatch(f.ctx, store.BatchClose{ID: uuid.New()}); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("close no batch: %v", err)
 	}
 }

@@ -194,3 +194,33 @@ func batchOwnedByCondition(t *testing.T, f *fixture) {
 	f.releaseAll()
 	f.wantDue("the owner has ended", after)
 }
+
+// batchRetriedLate has dead members retried after the other members of their cancelled batch were
+// cancelled, while one is still executing.
+func batchRetriedLate(t *testing.T, f *fixture) {
+	b := newBatch(open)
+	dead, other, running := newRun(memberOf(b)), newRun(memberOf(b)), newRun(memberOf(b))
+	f.enqueue(dead, other)
+	f.ends(dead.ID, store.Death)
+	f.ends(other.ID, store.Death)
+	f.enqueue(running)
+	worker := newWorker("w")
+	claim, _ := f.claimOne(worker)
+	if err := f.store.CancelBatch(f.ctx, store.BatchCancel{ID: b.ID, Reason: "wrong file"}); err != nil {
+		t.Fatalf("CancelBatch: %v", err)
+	}
+	f.releaseAll()
+	f.operate(store.RetryRuns, dead.ID)
+	f.operate(store.DeleteRuns, other.ID)
+	f.releaseAll()
+	f.wantState(dead.ID, store.Cancelled, "its batch was cancelled before it was retried")
+	if reason := f.record(dead.ID).Error; reason == nil || *reason != "wrong file" {
+		t.Errorf("it was cancelled because %v", reason)
+	}
+	f.settle(one(claim, worker, running.ID, store.Outcome{Kind: store.Success}))
+	f.releaseAll()
+	f.wantBatch(b, store.BatchCancelled, store.BatchCounts{Members: 2, Succeeded: 1, Cancelled: 1}, "the last has ended")
+	f.operate(store.RetryRuns, dead.ID)
+	f.releaseAll()
+	f.wantState(dead.ID, store.Pending, "its batch had ended before it was retried")
+}

@@ -198,10 +198,10 @@ func stepCalls() map[string]func(*call) error {
 			_, err := c.store.EnqueueForDeaths(c.ctx, []store.DeathRun{{Death: 1 << 40, Run: c.newRun()}})
 			return err
 		},
-		"Waiters": func(c *call) error { _, err := c.store.Waiters(c.ctx, store.NewRunID(), store.RunID{}); return err },
-		"Holds": func(c *call) error { _, err := c.store.Holds(c.ctx); return err },
+		"Waiters":  func(c *call) error { _, err := c.store.Waiters(c.ctx, store.NewRunID(), store.RunID{}); return err },
+		"Holds":    func(c *call) error { _, err := c.store.Holds(c.ctx); return err },
 		"Outcomes": func(c *call) error { _, err := c.store.Outcomes(c.ctx, []store.RunID{store.NewRunID()}); return err },
-		"Steps": func(c *call) error { _, err := store.StepsOf(c.ctx, c.store, store.NewRunID()); return err },
+		"Steps":    func(c *call) error { _, err := store.StepsOf(c.ctx, c.store, store.NewRunID()); return err },
 		"RecordSteps": held(func(c *call, holder store.Holder) error {
 			_, err := c.store.RecordSteps(c.ctx, []store.NewStep{newStep(holder, "a", `1`)})
 			return err
@@ -243,7 +243,7 @@ func batchCalls() map[string]func(*call) error {
 			_, err := c.store.Members(c.ctx, store.NewRunID(), store.RunID{}, 10)
 			return err
 		},
-		"CloseBatch":  func(c *call) error { return c.store.CloseBatch(c.ctx, store.NewRunID()) },
+		"CloseBatch":  func(c *call) error { return c.store.CloseBatch(c.ctx, store.BatchClose{ID: store.NewRunID()}) },
 		"CancelBatch": func(c *call) error { return c.store.CancelBatch(c.ctx, store.BatchCancel{ID: store.NewRunID()}) },
 		"AwaitBatch": func(c *call) error {
 			holder, _, err := c.holder()

@@ -185,6 +185,16 @@ WHERE members.batch = @batch
 ORDER BY members.run_id
 LIMIT @most;
 
+-- name: RunsOfBatch :many
+-- Index: members_batch, backwards. The members of a batch, newest first.
+SELECT run_id
+FROM members
+WHERE batch = @batch
+  AND run_id < @below
+  AND run_id >= @from_id
+ORDER BY run_id DESC
+LIMIT @most;
+
 -- name: FindForgotten :one
 -- Index: batches_ended, its beginning, then edges_source and the key of runs. A batch of a state
 -- that has ended before an instant, of which no member is unfinished, and for which no unfinished

@@ -171,7 +171,7 @@ class Client:
         """How far a change is."""
         return self._call("GET", f"/bulk/{urllib.parse.quote(str(n), safe='')}", {}, {})
 
-    def count_runs(self, *, state=None, job=None, queue=None, tag=None, key=None, schedule=None, parent=None, waiting_on=None, worker=None, error=None, args=None, metadata=None, id=None, since=None, until=None, ended_since=None, cursor=None, limit=None):
+    def count_runs(self, *, state=None, job=None, queue=None, tag=None, key=None, schedule=None, parent=None, waiting_on=None, batch=None, worker=None, error=None, args=None, metadata=None, id=None, since=None, until=None, ended_since=None, cursor=None, limit=None):
         """Count runs by state. Each number says whether it is exact.
 
         state: Only runs in these states.
@@ -189,6 +189,8 @@ class Client:
         parent: Only children of this run.
 
         waiting_on: Only runs that wait for this one, on which they depend.
+
+        batch: Only members of this batch.
 
         worker: Only runs that this worker has, or had last.
 
@@ -208,7 +210,7 @@ class Client:
 
         cursor: The next of an earlier page.
         """
-        return self._call("GET", "/counts", {"state": state, "job": job, "queue": queue, "tag": tag, "key": key, "schedule": schedule, "parent": parent, "waiting_on": waiting_on, "worker": worker, "error": error, "args": args, "metadata": metadata, "id": id, "since": since, "until": until, "ended_since": ended_since, "cursor": cursor, "limit": limit}, {})
+        return self._call("GET", "/counts", {"state": state, "job": job, "queue": queue, "tag": tag, "key": key, "schedule": schedule, "parent": parent, "waiting_on": waiting_on, "batch": batch, "worker": worker, "error": error, "args": args, "metadata": metadata, "id": id, "since": since, "until": until, "ended_since": ended_since, "cursor": cursor, "limit": limit}, {})
 
     def events(self):
         """Hints that something has changed, as server-sent events.
@@ -346,7 +348,7 @@ class Client:
         """
         return self._call("POST", "/queues/set", {}, {}, body)
 
-    def list_runs(self, *, state=None, job=None, queue=None, tag=None, key=None, schedule=None, parent=None, waiting_on=None, worker=None, error=None, args=None, metadata=None, id=None, since=None, until=None, ended_since=None, cursor=None, limit=None):
+    def list_runs(self, *, state=None, job=None, queue=None, tag=None, key=None, schedule=None, parent=None, waiting_on=None, batch=None, worker=None, error=None, args=None, metadata=None, id=None, since=None, until=None, ended_since=None, cursor=None, limit=None):
         """List runs, newest first. A page may be short, or empty; next is null at the end.
 
         state: Only runs in these states.
@@ -364,6 +366,8 @@ class Client:
         parent: Only children of this run.
 
         waiting_on: Only runs that wait for this one, on which they depend.
+
+        batch: Only members of this batch.
 
         worker: Only runs that this worker has, or had last.
 
@@ -383,7 +387,7 @@ class Client:
 
         cursor: The next of an earlier page.
         """
-        return self._call("GET", "/runs", {"state": state, "job": job, "queue": queue, "tag": tag, "key": key, "schedule": schedule, "parent": parent, "waiting_on": waiting_on, "worker": worker, "error": error, "args": args, "metadata": metadata, "id": id, "since": since, "until": until, "ended_since": ended_since, "cursor": cursor, "limit": limit}, {})
+        return self._call("GET", "/runs", {"state": state, "job": job, "queue": queue, "tag": tag, "key": key, "schedule": schedule, "parent": parent, "waiting_on": waiting_on, "batch": batch, "worker": worker, "error": error, "args": args, "metadata": metadata, "id": id, "since": since, "until": until, "ended_since": ended_since, "cursor": cursor, "limit": limit}, {})
 
     def enqueue(self, body, *, idempotency_key=None, traceparent=None, tracestate=None):
         """Enqueue one run, or up to 1,000 in one transaction.

@@ -46,8 +46,8 @@ func New(db *conn.DB, schema *schema.Schema) *Batches {
 }
 
 // Close closes a batch; see store.Batches.
-func (s *Batches) Close(ctx context.Context, id store.BatchID) error {
-	return s.change(ctx, "close batch", id, queries.CloseBatch, id.String())
+func (s *Batches) Close(ctx context.Context, closing store.BatchClose) error {
+	return s.change(ctx, "close batch", closing.ID, queries.CloseBatch, closing.ID.String(), closing.By, rules.KindBatch, rules.BatchCloses)
 }
 
 // Cancel has a batch cancelled; see store.Batches.

@@ -434,6 +434,8 @@ WITH portion AS MATERIALIZED (
     INSERT INTO durable.notices (run_id, kind)
     SELECT portion.run_id, durable.notice_member()
     FROM portion
+    JOIN durable.runs ON runs.id = portion.run_id
+    WHERE durable.is_unfinished(runs.state)
 ), moved AS (
     UPDATE durable.batches
     SET cursor = coalesce((SELECT run_id FROM portion ORDER BY run_id DESC LIMIT 1), cursor)
@@ -451,7 +453,7 @@ type CancelMembersParams struct {
 
 // After FoldedBatches, in its transaction: has members of a cancelled batch cancelled, from its
 // cursor on. Fewer than asked for: these were the last. Bounds as in MembersOf.
-// Index: members_batch, batches_pkey. Locks: the batch, which the transaction has.
+// Index: members_batch, batches_pkey, runs_pkey. Locks: the batch, which the transaction has.
 // Idempotent: the cursor moves; a run that has ended is left alone.
 func (q *Queries) CancelMembers(ctx context.Context, arg CancelMembersParams) ([]int64, error) {
 	rows, err := q.db.Query(ctx, CancelMembers, arg.ID, arg.After, arg.Most)
@@ -544,26 +546,43 @@ func (q *Queries) ChangedBatches(ctx context.Context, arg ChangedBatchesParams) 
 
 const CloseBatch = `-- name: CloseBatch :many
 WITH locked_batches AS MATERIALIZED (
-    SELECT batches.id
+    SELECT batches.id, batches.closed
     FROM durable.batches
     WHERE batches.id = $1::uuid
     FOR UPDATE
+), changed AS (
+    UPDATE durable.batches
+    SET closed = true,
+        look_at = now()
+    FROM locked_batches
+    WHERE batches.id = locked_batches.id
+      AND NOT locked_batches.closed
+    RETURNING batches.id
+), audited AS (
+    INSERT INTO durable.audit (actor, kind, subject, action)
+    SELECT $2::text, $3::text, changed.id::text, $4::text
+    FROM changed
 )
-UPDATE durable.batches
-SET closed = true,
-    look_at = CASE WHEN closed THEN look_at ELSE now() END
-WHERE id = ANY (ARRAY(SELECT locked_batches.id FROM locked_batches))
-RETURNING id
+SELECT locked_batches.id
+FROM locked_batches
 `
 
 type CloseBatchParams struct {
-	ID uuid.UUID
+	ID     uuid.UUID
+	Actor  string
+	Kind   string
+	Action string
 }
 
 // Closes a batch. Index: batches_pkey. Locks: the batch; it waits for those who add runs to it.
 // Idempotent: a repeat finds it closed.
 func (q *Queries) CloseBatch(ctx context.Context, arg CloseBatchParams) ([]uuid.UUID, error) {
-	rows, err := q.db.Query(ctx, CloseBatch, arg.ID)
+	rows, err := q.db.Query(ctx, CloseBatch,
+		arg.ID,
+		arg.Actor,
+		arg.Kind,
+		arg.Action,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -1115,19 +1134,22 @@ func (q *Queries) NoteEndOfOwner(ctx context.Context, arg NoteEndOfOwnerParams) 
 
 const PruneChanges = `-- name: PruneChanges :exec
 DELETE FROM durable.batch_changes
-WHERE batch = ANY ($1::uuid[])
-  AND NOT EXISTS (
-      SELECT
-      FROM durable.batches
-      WHERE batches.id = batch_changes.batch
-  )
+WHERE batch = ANY (ARRAY(
+    SELECT given.id
+    FROM (SELECT unnest($1::uuid[]) AS id) given
+    WHERE NOT EXISTS (
+        SELECT
+        FROM durable.batches
+        WHERE batches.id = given.id
+    )
+))
 `
 
 type PruneChangesParams struct {
 	Ids []uuid.UUID
 }
 
-// Deletes changes of batches that are gone.
+// Deletes changes of batches that are gone. Those of the others are not read: there may be many.
 // Index: batch_changes_batch, batches_pkey. Locks: the changes. Idempotent: a repeat finds none.
 func (q *Queries) PruneChanges(ctx context.Context, arg PruneChangesParams) error {
 	_, err := q.db.Exec(ctx, PruneChanges, arg.Ids)
@@ -1166,6 +1188,50 @@ func (q *Queries) ReasonsOfMembers(ctx context.Context, arg ReasonsOfMembersPara
 			return nil, err
 		}
 		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const RunsOfBatch = `-- name: RunsOfBatch :many
+SELECT members.run_id AS id
+FROM durable.members
+WHERE members.batch = $1::uuid
+  AND members.run_id < $2::uuid
+  AND members.run_id >= $3::uuid
+ORDER BY members.run_id DESC
+LIMIT $4::int
+`
+
+type RunsOfBatchParams struct {
+	Batch  uuid.UUID
+	Below  uuid.UUID
+	FromID uuid.UUID
+	Most   int32
+}
+
+// The members of a batch, newest first.
+// Index: members_batch, backwards. Locks: none.
+func (q *Queries) RunsOfBatch(ctx context.Context, arg RunsOfBatchParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, RunsOfBatch,
+		arg.Batch,
+		arg.Below,
+		arg.FromID,
+		arg.Most,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []uuid.UUID
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

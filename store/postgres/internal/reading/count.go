@@ -268,8 +268,8 @@ func (r *Reader) countMatching(ctx context.Context, filter store.Filter) (map[st
 	return counts, nil
 }
 
-// countNamed counts runs whose ids are given, or that an index finds by their key or
-// their schedule: of these up to a bound.
+// countNamed counts runs whose ids are given, or that an index finds by their key,
+// their schedule, their batch or a link: of these up to a bound.
 func (l *lister) countNamed(ctx context.Context, states []int16, most int, counts map[store.State]store.Count) error {
 	ids, more := conn.UUIDs(nil), false
 	if len(l.filter.IDs) > 0 {

@@ -171,7 +171,7 @@ func (l *lister) selected() []any {
 	return []any{l.filter.Key, l.filter.Schedule, l.filter.Worker, conn.TimeOrNull(l.filter.EndedSince), names, values, l.filter.Error, conn.OrEmpty(l.filter.ArgsSpellings())}
 }
 
-// named lists runs of a key, of a schedule, or with a link to another one, through an index.
+// named lists runs of a key, of a schedule, of a batch, or with a link to another one, through an index.
 func (l *lister) named(ctx context.Context) (page store.Page, err error) {
 	for _, examined := range []int{pageFirst, pageMost} {
 		ids, err := l.idsOfName(ctx, examined)
@@ -190,8 +190,8 @@ func (l *lister) named(ctx context.Context) (page store.Page, err error) {
 	return page, err
 }
 
-// idsOfName are the newest runs of the key, of the schedule, or with the link, that is asked
-// for.
+// idsOfName are the newest runs of the key, of the schedule, of the batch, or with the link, that is
+// asked for.
 func (l *lister) idsOfName(ctx context.Context, most int) (ids conn.UUIDs, err error) {
 	b := l.reader.db.Begin(ctx, l.to)
 	find, name := queries.RunsOfSchedule, any(l.filter.Schedule)
@@ -200,6 +200,8 @@ func (l *lister) idsOfName(ctx context.Context, most int) (ids conn.UUIDs, err e
 		find, name = queries.ChildrenOf, l.filter.Parent
 	case l.filter.WaitingOn != uuid.Nil:
 		find, name = queries.DependentsOf, l.filter.WaitingOn
+	case l.filter.Batch != uuid.Nil:
+		find, name = queries.RunsOfBatch, l.filter.Batch
 	case l.filter.Key != "":
 		find, name = queries.RunsOfKey, l.filter.Key
 	}

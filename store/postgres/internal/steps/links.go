@@ -62,6 +62,10 @@ func (s *Steps) Links(ctx context.Context, id store.RunID) (store.RunLinks, erro
 		}
 		return rows.Err()
 	})
+	b.Add(queries.BatchOfRun, id).Query(func(rows pgx.Rows) error {
+		links.Batch = nil
+		return conn.ScanIDs(rows, func(batch uuid.UUID) { links.Batch = &batch })
+	})
 	if err := s.db.Send(ctx, s.db.General, b); err != nil {
 		return links, s.db.Fail("links", err)
 	}

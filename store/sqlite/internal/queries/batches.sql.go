@@ -737,6 +737,52 @@ func (q *Queries) NoticeMembers(ctx context.Context, arg NoticeMembersParams) er
 	return err
 }
 
+const runsOfBatch = `-- name: RunsOfBatch :many
+SELECT run_id
+FROM members
+WHERE batch = ?1
+  AND run_id < ?2
+  AND run_id >= ?3
+ORDER BY run_id DESC
+LIMIT ?4
+`
+
+type RunsOfBatchParams struct {
+	Batch  []byte
+	Below  []byte
+	FromID []byte
+	Most   int64
+}
+
+// Index: members_batch, backwards. The members of a batch, newest first.
+func (q *Queries) RunsOfBatch(ctx context.Context, arg RunsOfBatchParams) ([][]byte, error) {
+	rows, err := q.query(ctx, q.runsOfBatchStmt, runsOfBatch,
+		arg.Batch,
+		arg.Below,
+		arg.FromID,
+		arg.Most,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items [][]byte
+	for rows.Next() {
+		var run_id []byte
+		if err := rows.Scan(&run_id); err != nil {
+			return nil, err
+		}
+		items = append(items, run_id)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const whyCancelled = `-- name: WhyCancelled :one
 SELECT batches.reason
 FROM members

@@ -810,6 +810,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.returnRunStmt, err = db.PrepareContext(ctx, returnRun); err != nil {
 		return nil, fmt.Errorf("error preparing query ReturnRun: %w", err)
 	}
+	if q.runsOfBatchStmt, err = db.PrepareContext(ctx, runsOfBatch); err != nil {
+		return nil, fmt.Errorf("error preparing query RunsOfBatch: %w", err)
+	}
 	if q.runsOfKeyStmt, err = db.PrepareContext(ctx, runsOfKey); err != nil {
 		return nil, fmt.Errorf("error preparing query RunsOfKey: %w", err)
 	}
@@ -2230,6 +2233,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing returnRunStmt: %w", cerr)
 		}
 	}
+	if q.runsOfBatchStmt != nil {
+		if cerr := q.runsOfBatchStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing runsOfBatchStmt: %w", cerr)
+		}
+	}
 	if q.runsOfKeyStmt != nil {
 		if cerr := q.runsOfKeyStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing runsOfKeyStmt: %w", cerr)
@@ -2706,6 +2714,7 @@ type Queries struct {
 	retakeKeyStmt            *sql.Stmt
 	retryRunStmt             *sql.Stmt
 	returnRunStmt            *sql.Stmt
+	runsOfBatchStmt          *sql.Stmt
 	runsOfKeyStmt            *sql.Stmt
 	runsOfScheduleStmt       *sql.Stmt
 	saveClockStmt            *sql.Stmt
@@ -3009,6 +3018,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		retakeKeyStmt:            q.retakeKeyStmt,
 		retryRunStmt:             q.retryRunStmt,
 		returnRunStmt:            q.returnRunStmt,
+		runsOfBatchStmt:          q.runsOfBatchStmt,
 		runsOfKeyStmt:            q.runsOfKeyStmt,
 		runsOfScheduleStmt:       q.runsOfScheduleStmt,
 		saveClockStmt:            q.saveClockStmt,
