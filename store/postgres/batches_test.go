@@ -133,7 +133,7 @@ func TestABatchHasNotEndedWhileChangesOfItAreLeft(t *testing.T) {
 	runs := members(1, b)
 	_, err = db.Enqueue(t.Context(), runs...)
 	require.NoError(t, err)
-	require.NoError(t, db.CloseBatch(t.Context(), b.ID))
+	require.NoError(t, db.CloseBatch(t.Context(), store.BatchClose{ID: b.ID}))
 	release := func() store.Batch {
 		_, err := db.Release(t.Context(), store.ReleaseRequest{Limit: 10})
 		require.NoError(t, err)

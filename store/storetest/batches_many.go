@@ -3,9 +3,12 @@ package storetest
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -112,5 +115,54 @@ func (f *fixture) wantBatchAudited(id store.BatchID, by, action string) {
 	page, err := f.store.Changes(f.ctx, store.ChangeFilter{Kind: "batch", Subject: id.String()})
 	if err != nil || len(page.Changes) != 1 || page.Changes[0].Actor != by || page.Changes[0].Action != action {
 		f.t.Errorf("audited are %+v, %v, want one %s by %s", page.Changes, err, action, by)
+	}
+}
+
+func batchListed(t *testing.T, f *fixture) {
+	first, second := newBatch(), newBatch(open, func(b *store.NewBatch) { b.Name = "mails" })
+	x, y := newRun(memberOf(first)), newRun(memberOf(first))
+	f.enqueue(x, y)
+	f.enqueue(newRun(memberOf(second), later))
+	f.settles(x.ID, store.Outcome{Kind: store.Success, Result: []byte(`7`)})
+	f.releaseAll()
+	list := func(filter store.BatchFilter) (ids []store.BatchID) {
+		batches, err := f.store.Batches(f.ctx, filter)
+		if err != nil {
+			t.Fatalf("Batches: %v", err)
+		}
+		for i := range batches {
+			ids = append(ids, batches[i].ID)
+		}
+		return ids
+	}
+	for what, list := range map[string][2][]store.BatchID{
+		"all":     {list(store.BatchFilter{}), {second.ID, first.ID}},
+		"named":   {list(store.BatchFilter{Name: "pages"}), {first.ID}},
+		"running": {list(store.BatchFilter{States: []store.BatchState{store.BatchRunning}, Limit: 1}), {second.ID}},
+		"older":   {list(store.BatchFilter{Before: second.ID}), {first.ID}},
+		"ended":   {list(store.BatchFilter{States: []store.BatchState{store.BatchFailed, store.BatchSucceeded}}), nil},
+	} {
+		if !sameRuns(list[0], list[1]) {
+			t.Errorf("%s: listed %v, want %v", what, list[0], list[1])
+		}
+	}
+	for what, filter := range map[string]store.BatchFilter{
+		"a name with NUL": {Name: "a\x00"}, "a name that is no text": {Name: "\xff"}, "a long name": {Name: strings.Repeat("a", 10<<20)},
+		"an unknown state": {States: []store.BatchState{77}}, "a limit": {Limit: store.LargestPage + 1},
+	} {
+		if _, err := f.store.Batches(f.ctx, filter); !errors.Is(err, store.ErrInvalid) || len(err.Error()) > 1000 {
+			t.Errorf("%s: %v, want ErrInvalid", what, err)
+		}
+	}
+	page, err := f.store.Members(f.ctx, first.ID, store.RunID{}, 1)
+	if err != nil || len(page.Members) != 1 || page.Members[0].ID != x.ID || string(page.Members[0].Result) != "7" || page.Next != x.ID {
+		t.Errorf("the first member: %+v, %v", page, err)
+	}
+	page, err = f.store.Members(f.ctx, first.ID, page.Next, 100)
+	if err != nil || len(page.Members) != 1 || page.Members[0].ID != y.ID || page.Next != (store.RunID{}) {
+		t.Errorf("the second member: %+v, %v", page, err)
+	}
+	if _, err := f.store.Members(f.ctx, uuid.New(), store.RunID{}, 1); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("members of no batch: %v", err)
 	}
 }
