@@ -27,7 +27,7 @@ type slowStore struct {
 }
 
 func (s *slowStore) Call(_ context.Context, calls []store.Call) error {
-	time.Sleep(time.Second)
+	time.Sleep(time.Second) //nolint:forbidigo // virtual time of the bubble
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls = append(s.calls, len(calls))
@@ -38,7 +38,7 @@ func (s *slowStore) Call(_ context.Context, calls []store.Call) error {
 }
 
 func (s *slowStore) Steps(_ context.Context, ids []store.RunID) ([]store.RunSteps, error) {
-	time.Sleep(time.Second)
+	time.Sleep(time.Second) //nolint:forbidigo // virtual time of the bubble
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reads = append(s.reads, len(ids))
@@ -72,12 +72,12 @@ func TestCallsOfManyShareCalls(t *testing.T) {
 				x.run = db.lost
 			}
 			all.Go(func() {
-				time.Sleep(time.Duration(i) * time.Millisecond)
+				time.Sleep(time.Duration(i) * time.Millisecond) //nolint:forbidigo // virtual time of the bubble
 				book := stepping.NewBook(recorder, x)
 				known, err := book.Begin(t.Context(), "a")
 				require.NoError(t, err)
 				require.Nil(t, known)
-				time.Sleep(10*time.Second + time.Duration(i)*time.Millisecond - time.Since(began))
+				time.Sleep(10*time.Second + time.Duration(i)*time.Millisecond - time.Since(began)) //nolint:forbidigo // virtual time of the bubble
 				_, err = book.Call(t.Context(), "a", []store.NewRun{{}})
 				if x.run == db.lost {
 					require.ErrorIs(t, err, lease.ErrLost)

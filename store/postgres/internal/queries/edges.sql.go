@@ -57,13 +57,20 @@ SELECT asked.run_id::uuid AS run_id, asked.name::text AS name
 FROM (
     SELECT unnest($1::uuid[]) AS run_id, unnest($2::text[]) AS name
 ) asked
-WHERE NOT EXISTS (
-    SELECT
-    FROM durable.edges
-    JOIN durable.runs children ON children.id = edges.source
-    WHERE edges.waiter = asked.run_id
-      AND edges.name = asked.name
-      AND durable.is_unfinished(children.state)
+WHERE (
+    SELECT count(*) = 0
+    FROM (
+        SELECT edges.source
+        FROM durable.edges
+        WHERE edges.waiter = asked.run_id
+          AND edges.name = asked.name
+          AND (
+              SELECT durable.is_unfinished(children.state)
+              FROM durable.runs children
+              WHERE children.id = edges.source
+          )
+        LIMIT 1
+    ) unfinished_children
 )
 AND (
     SELECT count(*) = 0
@@ -169,13 +176,20 @@ WHERE runs.id = ANY ($1::uuid[])
       FROM durable.steps
       WHERE steps.run_id = runs.id
         AND steps.kind = durable.step_children()
-        AND NOT EXISTS (
-            SELECT
-            FROM durable.edges
-            JOIN durable.runs children ON children.id = edges.source
-            WHERE edges.waiter = runs.id
-              AND edges.name = steps.name
-              AND durable.is_unfinished(children.state)
+        AND (
+            SELECT count(*) = 0
+            FROM (
+                SELECT edges.source
+                FROM durable.edges
+                WHERE edges.waiter = runs.id
+                  AND edges.name = steps.name
+                  AND (
+                      SELECT durable.is_unfinished(children.state)
+                      FROM durable.runs children
+                      WHERE children.id = edges.source
+                  )
+                LIMIT 1
+            ) unfinished_children
         )
         AND (
             SELECT count(*) = 0
