@@ -19,7 +19,8 @@ type Batch struct{ made store.NewBatch }
 // BatchOption is an option of NewBatch and Run.NewBatch.
 type BatchOption func(*store.NewBatch)
 
-// NewBatch returns a batch with a new ID. Name is for people. Unless it is made with Open, the call
+// NewBatch returns a batch with a new ID. Name is for people, and not empty: no call makes a batch
+// without one. Unless it is made with Open, the call
 // of Enqueue that makes it closes it: only its own members add runs to it after that.
 func NewBatch(name string, options ...BatchOption) Batch {
 	return batchOf(store.NewBatch{ID: store.NewRunID(), Name: name}, options)
@@ -156,6 +157,13 @@ const fannedTogether = store.MaxSources
 func (j Job[A]) FanOut(ctx context.Context, run AnyRun, b OwnBatch, n int, args func(i int) A, options ...Option) error {
 	x := run.underWay()
 	name := j.fanName(b)
+	err := store.CheckStepName(b.made.Name)
+	if err == nil && n < 0 {
+		err = fmt.Errorf("%d runs: want 0 or more", n)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: fan-out %q: %w", ErrInvalid, name, err)
+	}
 	known, err := x.book().Begin(ctx, name)
 	if err != nil {
 		return err

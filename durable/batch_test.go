@@ -163,6 +163,12 @@ func TestOwnBatch_MisuseIsRefused(t *testing.T) {
 		"keys in a fan-out": func(ctx context.Context, run *durable.Run[order]) error {
 			return ship.FanOut(ctx, run, run.NewBatch("a"), 1, func(int) parcel { return parcel{} }, durable.Unique("x"))
 		},
+		"a batch without a name": func(ctx context.Context, run *durable.Run[order]) error {
+			return ship.FanOut(ctx, run, run.NewBatch(""), 1, func(int) parcel { return parcel{} })
+		},
+		"a negative number": func(ctx context.Context, run *durable.Run[order]) error {
+			return ship.FanOut(ctx, run, run.NewBatch("a"), -1, func(int) parcel { return parcel{} })
+		},
 		"another number": func(ctx context.Context, run *durable.Run[order]) error {
 			err := ship.FanOut(ctx, run, run.NewBatch("a"), run.Attempt, func(int) parcel { return parcel{} })
 			if err == nil && run.Attempt == 1 {

@@ -6,8 +6,9 @@
 // (fold.go). So the row and the changes together are the states of the members in every snapshot.
 //
 // What others may wait for is decided only when no change of the batch is left in a later snapshot:
-// a member may add another one and end, and the two changes may come to two releases. The change
-// that adds is committed before the member ends, so a snapshot with the end has the addition too.
+// a release takes a bounded number of changes, and those may add up to an end while the rest adds
+// members. A member that adds another one commits that before it ends, so a snapshot with the end has
+// the addition too.
 //
 // A batch is closed and cancelled under a lock that those who add runs wait for, and for which a
 // release does not wait: it looks again later.
