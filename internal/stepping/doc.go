@@ -2,8 +2,8 @@
 // inputs, and writes what it records.
 //
 // A Book belongs to an execution. It reads what is recorded once, takes each name once, and knows
-// by which waits the execution is parked. A Recorder belongs to a worker: it writes the steps of
-// all its executions, many together. A Branch is one line of a handler that continues by itself;
+// by which waits the execution is parked. A Recorder belongs to a worker: it reads and writes for all
+// its executions, many together. A Branch is one line of a handler that continues by itself;
 // after a park it is closed, and nothing more happens in it. What an error of a step means is
 // decided by package durable.
 package stepping
