@@ -74,6 +74,11 @@ func (x *execution) over() error {
 	return nil
 }
 
+// valid reports whether the run may still be written to, by the worker's clock.
+func (x *execution) valid(ctx context.Context) bool {
+	return ctx.Err() == nil && x.over() == nil && x.claim.hold.Valid()
+}
+
 func (x *execution) setResult(text []byte) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -25,7 +25,7 @@ type Run[A any] struct {
 // pause of the process right after the call can make the answer obsolete; only the store, or
 // a resource that checks the Fence, is sure to refuse a late writer.
 func (r *Run[A]) Valid(ctx context.Context) bool {
-	return ctx.Err() == nil && r.execution.over() == nil && r.execution.claim.hold.Valid()
+	return r.execution.valid(ctx)
 }
 
 // IdempotencyKey is the same for every attempt of the run and for no other

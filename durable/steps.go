@@ -204,6 +204,10 @@ func (x *execution) executeStep(ctx context.Context, name string, fresh store.Ne
 	within, ended := x.observeStep(ctx, name, fresh.Tries+1)
 	result, failed := observe.StepError, errExitedStep
 	defer func() { ended(result, failed) }() // also when do panics
+	if !x.claim.hold.Valid() {               // the process was frozen, and another one may have executed the step
+		failed = fmt.Errorf("step %q: %w", name, lease.ErrLost)
+		return nil, failed
+	}
 	began := x.w.config.Elapsed()
 	value, err := x.tryStep(within, policy, do)
 	fresh.Took = x.w.config.Elapsed() - began

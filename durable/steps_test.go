@@ -14,6 +14,7 @@ import (
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/durable/durabletest"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/observe"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -504,6 +505,36 @@ func TestStep_ThatIsLostWhileItsRunWasLockedIsLost(t *testing.T) {
 		require.NoError(t, err)
 		require.ErrorIs(t, <-got, lease.ErrLost)
 		require.NoError(t, stop())
+	})
+}
+
+// TestStep_IsNotExecutedWhereTheLeaseIsOver: the process is frozen for an hour between the reading of
+// what is recorded and the call of the step.
+func TestStep_IsNotExecutedWhereTheLeaseIsOver(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		began := time.Now()
+		var frozen atomic.Int64
+		w := durable.NewWorker(s.store, durable.WorkerConfig{
+			Elapsed: func() time.Duration { return time.Since(began) + time.Duration(frozen.Load()) },
+			Hooks: observe.Hooks{Step: func(ctx context.Context, _ observe.StepStart) (context.Context, func(observe.StepEnd)) {
+				frozen.CompareAndSwap(0, int64(time.Hour))
+				return ctx, nil
+			}},
+		})
+		var got []error
+		charged := new(counted)
+		durable.Register(w, copying, func(ctx context.Context, run *durable.Run[struct{}]) error {
+			_, err := durable.Step(ctx, run, "charge", charged.do(1, nil))
+			got = append(got, err)
+			return err
+		})
+		stop := s.begin(w)
+		_, err := s.client.Wait(t.Context(), s.enqueue(copying.New(struct{}{})))
+		require.NoError(t, err)
+		require.NoError(t, stop())
+		require.ErrorIs(t, got[0], lease.ErrLost)
+		require.NoError(t, got[len(got)-1])
+		require.EqualValues(t, 1, charged.n.Load())
 	})
 }
 

@@ -37,7 +37,10 @@ func NewRecorder(host Host) *Recorder {
 	return &Recorder{
 		host: host,
 		steps: together[store.NewStep, store.StepVerdict]{
-			most: mostTogether, bytes: bytesTogether, begin: begin, call: host.Store.RecordSteps,
+			most: mostTogether, bytes: bytesTogether, begin: begin,
+			call: func(ctx context.Context, all []store.NewStep) ([]store.StepVerdict, error) {
+				return host.Store.RecordSteps(ctx, all)
+			},
 			size: func(s *store.NewStep) int { return 64 + len(s.Value) + len(s.Error) },
 			key:  func(s *store.NewStep) any { return stepKey{s.Run, s.Name} },
 		},
@@ -49,7 +52,10 @@ func NewRecorder(host Host) *Recorder {
 			},
 		},
 		readings: together[store.RunID, store.RunSteps]{
-			most: mostRead, bytes: mostRead, begin: begin, call: host.Store.Steps,
+			most: mostRead, bytes: mostRead, begin: begin,
+			call: func(ctx context.Context, all []store.RunID) ([]store.RunSteps, error) {
+				return host.Store.Steps(ctx, all)
+			},
 			size: func(*store.RunID) int { return 1 },
 			key:  func(id *store.RunID) any { return *id },
 		},
