@@ -151,7 +151,8 @@ const (
 
 // Linker reads what runs have to do with each other.
 type Linker interface {
-	// Outcomes returns how runs have ended, in the order of the ids; at most MaxSources.
+	// Outcomes returns how runs have ended, in the order of the ids, of which some may be the same;
+	// at most MaxSources.
 	Outcomes(ctx context.Context, ids []RunID) ([]RunOutcome, error)
 	// Links returns what a run waits for, and who waits for it.
 	Links(ctx context.Context, id RunID) (RunLinks, error)

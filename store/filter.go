@@ -59,15 +59,14 @@ func checkSince(since time.Time) error {
 	return nil
 }
 
-// Named reports whether the filter names runs by their ids, a key, a schedule, a batch or a run
-// that they have to do with: an index finds them, so they are counted one by one.
+// Named reports whether an index finds the runs, by their ids, a key, a schedule, or a link to another
+// run or a batch: then they are counted one by one.
 func (f *Filter) Named() bool { return len(f.IDs) > 0 || f.Key != "" || f.Schedule != "" || f.Linked() }
 
-// Linked reports whether the filter asks for runs that have to do with another one, or for members of
-// a batch.
+// Linked reports whether the filter asks for runs that are linked to another one, or to a batch.
 func (f *Filter) Linked() bool { return f.links() > 0 }
 
-// links is how many runs and batches the filter names with which runs have to do.
+// links is to how many runs and batches the filter asks for links.
 func (f *Filter) links() (n int) {
 	for _, id := range []RunID{f.Parent, f.WaitingOn, f.Batch} {
 		if id != (RunID{}) {

@@ -135,13 +135,18 @@ const (
 	StepLocked                        // another transaction holds the run's row at this moment
 )
 
-// Stepper keeps the steps that handlers record. A step is known by its name, and stored only
-// for a run that is running under the holder's claim.
-type Stepper interface {
+// StepReader reads what runs have recorded.
+type StepReader interface {
 	// Steps returns for each of the runs everything that it has recorded, in the order of
 	// recording, and every input that it was sent. A run that does not exist has nothing. The
 	// ids differ.
 	Steps(ctx context.Context, ids []RunID) ([]RunSteps, error)
+}
+
+// Stepper keeps the steps that handlers record. A step is known by its name, and stored only
+// for a run that is running under the holder's claim.
+type Stepper interface {
+	StepReader
 	// RecordSteps stores steps, of any runs, all in one transaction, and returns one verdict
 	// for each, in order. A result replaces what was recorded of tries and
 	// of waiting for children, and nothing else. A
@@ -164,10 +169,7 @@ type Stepper interface {
 }
 
 // StepsOf returns what one run has recorded and was sent.
-func StepsOf(ctx context.Context, from interface {
-	Steps(ctx context.Context, ids []RunID) ([]RunSteps, error)
-}, id RunID,
-) (RunSteps, error) {
+func StepsOf(ctx context.Context, from StepReader, id RunID) (RunSteps, error) {
 	found, err := from.Steps(ctx, []RunID{id})
 	if err != nil {
 		return RunSteps{}, err

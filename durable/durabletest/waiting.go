@@ -14,8 +14,7 @@ import (
 // StepSource is what RequireWaiting reads: a store.
 type StepSource interface {
 	Source
-	// Steps returns what runs have recorded and were sent, see store.Stepper.
-	Steps(ctx context.Context, ids []durable.RunID) ([]store.RunSteps, error)
+	store.StepReader
 }
 
 // RequireWaiting fails the test unless the run waits now, in the sleep or for the input of this

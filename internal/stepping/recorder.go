@@ -37,32 +37,31 @@ func NewRecorder(host Host) *Recorder {
 	return &Recorder{
 		host: host,
 		steps: together[store.NewStep, store.StepVerdict]{
-			most: mostTogether, bytes: bytesTogether, begin: begin,
+			most: mostTogether, bound: bytesTogether, begin: begin,
 			call: func(ctx context.Context, all []store.NewStep) ([]store.StepVerdict, error) {
 				return host.Store.RecordSteps(ctx, all)
 			},
-			size: func(s *store.NewStep) int { return 64 + len(s.Value) + len(s.Error) },
-			key:  func(s *store.NewStep) any { return stepKey{s.Run, s.Name} },
+			weight: func(s *store.NewStep) int { return 64 + len(s.Value) + len(s.Error) },
+			key:    func(s *store.NewStep) any { return stepKey{s.Run, s.Name} },
 		},
 		calls: together[store.Call, struct{}]{
-			most: mostTogether, bytes: bytesTogether, begin: begin, size: sizeOfCall,
+			most: mostTogether, bound: bytesTogether, begin: begin, weight: sizeOfCall,
 			key: func(c *store.Call) any { return c.Run },
 			call: func(ctx context.Context, all []store.Call) ([]struct{}, error) {
 				return make([]struct{}, len(all)), host.Store.Call(ctx, all)
 			},
 		},
 		readings: together[store.RunID, store.RunSteps]{
-			most: mostRead, bytes: mostRead, begin: begin,
+			most: mostRead, bound: mostRead, begin: begin,
 			call: func(ctx context.Context, all []store.RunID) ([]store.RunSteps, error) {
 				return host.Store.Steps(ctx, all)
 			},
-			size: func(*store.RunID) int { return 1 },
-			key:  func(id *store.RunID) any { return *id },
+			weight: func(*store.RunID) int { return 1 },
+			key:    func(id *store.RunID) any { return *id },
 		},
 		outcomes: together[[]store.RunID, []store.RunOutcome]{
-			most: mostTogether, bytes: store.MaxSources, begin: begin,
-			size: func(ids *[]store.RunID) int { return len(*ids) },
-			key:  func(ids *[]store.RunID) any { return (*ids)[0] },
+			most: mostTogether, bound: store.MaxSources, begin: begin,
+			weight: func(ids *[]store.RunID) int { return len(*ids) },
 			call: func(ctx context.Context, all [][]store.RunID) ([][]store.RunOutcome, error) {
 				return outcomesOf(ctx, host.Store, all)
 			},

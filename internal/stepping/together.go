@@ -12,12 +12,12 @@ import (
 // transaction. The caller who comes first calls for all; then the first of those that have come
 // meanwhile does.
 type together[T, V any] struct {
-	most  int          // of one call
-	bytes int          // likewise, as size measures
-	size  func(*T) int // what one adds to the call, roughly
-	key   func(*T) any // no two of one call have the same
-	call  func(ctx context.Context, all []T) ([]V, error)
-	begin func() (context.Context, context.CancelFunc) // bounds the call
+	most   int                                             // callers of one call
+	bound  int                                             // of the sum of their weights
+	weight func(*T) int                                    // what one adds to the call
+	key    func(*T) any                                    // no two of one call have the same; nil: they may
+	call   func(ctx context.Context, all []T) ([]V, error) // answers in order
+	begin  func() (context.Context, context.CancelFunc)    // bounds the call
 
 	mu      sync.Mutex
 	waiting []*sharer[T, V]
@@ -52,7 +52,8 @@ func (g *together[T, V]) do(ask T) *sharer[T, V] {
 	batch := g.take()
 	g.make(batch)
 	g.mu.Lock()
-	if g.calling = len(g.waiting) > 0; g.calling {
+	g.calling = len(g.waiting) > 0
+	if g.calling {
 		close(g.waiting[0].leads)
 	}
 	g.mu.Unlock()
@@ -89,16 +90,18 @@ func (g *together[T, V]) insist(ctx context.Context, x Execution, ask T) (answer
 func (g *together[T, V]) take() (batch []*sharer[T, V]) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	taken, bytes := map[any]bool{}, 0
 	var left []*sharer[T, V]
+	taken, sum := map[any]bool{}, 0
 	for _, s := range g.waiting {
-		k, size := g.key(&s.ask), g.size(&s.ask)
-		if len(batch) > 0 && (len(batch) == g.most || bytes+size > g.bytes || taken[k]) {
+		weight := g.weight(&s.ask)
+		if len(batch) > 0 && (len(batch) == g.most || sum+weight > g.bound || g.key != nil && taken[g.key(&s.ask)]) {
 			left = append(left, s)
 			continue
 		}
-		taken[k] = true
-		bytes += size
+		if g.key != nil {
+			taken[g.key(&s.ask)] = true
+		}
+		sum += weight
 		batch = append(batch, s)
 	}
 	g.waiting = left
@@ -115,7 +118,8 @@ func (g *together[T, V]) make(batch []*sharer[T, V]) {
 	defer cancel()
 	answers, err := g.call(ctx, all)
 	for i, s := range batch {
-		if s.err, s.among = err, len(batch); err == nil {
+		s.err, s.among = err, len(batch)
+		if err == nil {
 			s.answer = answers[i]
 		}
 	}

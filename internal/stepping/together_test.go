@@ -24,6 +24,7 @@ type slowStore struct {
 	mu    sync.Mutex
 	calls []int // how many runs have called, in each
 	reads []int
+	ends  []int // of how many runs the outcomes were read, in each call
 }
 
 func (s *slowStore) Call(_ context.Context, calls []store.Call) error {
@@ -43,6 +44,14 @@ func (s *slowStore) Steps(_ context.Context, ids []store.RunID) ([]store.RunStep
 	defer s.mu.Unlock()
 	s.reads = append(s.reads, len(ids))
 	return make([]store.RunSteps, len(ids)), nil
+}
+
+func (s *slowStore) Outcomes(_ context.Context, ids []store.RunID) ([]store.RunOutcome, error) {
+	time.Sleep(time.Second) //nolint:forbidigo // virtual time of the bubble
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ends = append(s.ends, len(ids))
+	return make([]store.RunOutcome, len(ids)), nil
 }
 
 // executing is one execution of a run.
@@ -91,5 +100,26 @@ func TestCallsOfManyShareCalls(t *testing.T) {
 		require.Equal(t, []int{1, many - 1}, db.calls[:2])
 		require.Len(t, db.calls[2:], many-1, "each of them alone, as together they were refused")
 		require.Equal(t, 13*time.Second, time.Since(began).Truncate(time.Second), "alone, and without a pause")
+	})
+}
+
+// TestManyReadTheEndOfOneRunTogether: dependents of one run ask for its result.
+func TestManyReadTheEndOfOneRunTogether(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const many = 30
+		db, source := &slowStore{}, store.NewRunID()
+		recorder := stepping.NewRecorder(stepping.Host{Store: db, Elapsed: func() time.Duration { return 0 }, Timeout: func() time.Duration { return time.Minute }})
+		var all sync.WaitGroup
+		for i := range many {
+			all.Go(func() {
+				time.Sleep(time.Duration(i) * time.Millisecond) //nolint:forbidigo // virtual time of the bubble
+				found, err := stepping.NewBook(recorder, executing{store.NewRunID()}).Outcomes(t.Context(), []store.RunID{source})
+				require.NoError(t, err)
+				require.Len(t, found, 1)
+			})
+		}
+		all.Wait()
+		require.Equal(t, []int{1, many - 1}, db.ends)
 	})
 }

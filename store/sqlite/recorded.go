@@ -35,7 +35,8 @@ func (s *Store) recorded(ctx context.Context, ids []store.RunID) ([]store.RunSte
 	snapshot := reader.WithTx(tx)
 	all := make([]store.RunSteps, len(ids))
 	for i, id := range ids {
-		if all[i], err = recordedOf(ctx, snapshot, id); err != nil {
+		all[i], err = recordedOf(ctx, snapshot, id)
+		if err != nil {
 			return nil, err
 		}
 		all[i].Now = instant(s.clock.now())

@@ -37,8 +37,8 @@ func linksSay(t *testing.T, f *fixture) {
 	if links, err = f.store.Links(f.ctx, dependent.ID); err != nil || !links.WaitsFor[0].Met || links.WaitsFor[0].State != store.Succeeded {
 		t.Errorf("after it has ended: %+v, %v", links, err)
 	}
-	outcomes, err := f.store.Outcomes(f.ctx, []store.RunID{store.NewRunID(), source.ID})
-	if err != nil || outcomes[0].Found || !outcomes[1].Found || outcomes[1].State != store.Succeeded || outcomes[1].Job != "mail" {
+	outcomes, err := f.store.Outcomes(f.ctx, []store.RunID{store.NewRunID(), source.ID, source.ID})
+	if err != nil || len(outcomes) != 3 || !outcomes[2].Found || outcomes[0].Found || !outcomes[1].Found || outcomes[1].State != store.Succeeded || outcomes[1].Job != "mail" {
 		t.Errorf("outcomes %+v, %v", outcomes, err)
 	}
 }
